@@ -90,7 +90,7 @@ var imports = map[string][]string{
 		"projection/folding", "projection/totals", "rebuild", "delivery/group", "delivery/report", "delivery/tail", "upcasting", "schema",
 		"api/access", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire",
 	},
-	"api/gateway":  {"aggregate", "api/access", "api/problem", "api/socket", "api/transfer", "api/wire", "auth", "delivery/group", "delivery/tail", "domain", "fairshare"},
+	"api/gateway":  {"telemetry/tracing", "aggregate", "api/access", "api/problem", "api/socket", "api/transfer", "api/wire", "auth", "delivery/group", "delivery/tail", "domain", "fairshare"},
 	"api/wire":     {"aggregate", "api/access", "auth", "api/problem", "api/socket", "cloudevents", "delivery/tail", "domain"},
 	"api/access":   {"api/problem", "auth", "delivery/group", "domain"},
 	"api/socket":   {"api/problem", "domain"},

@@ -53,9 +53,9 @@ func (s *Server) gatewayConfig() gateway.Config {
 			return s.publishAll(ctx, caller, p, batch, "websocket")
 		},
 		Send: s.decide, Enter: s.enter, Known: s.known,
-		Followed:  func(events int) { s.observeFollowed(wire.ByWebSocket, events) },
-		Delivered: func(events int) { s.observeDelivered(wire.ByWebSocket, events) },
-		Bodies:    s.budgets.bodies, Log: s.log,
+		Followed:   func(events int) { s.observeFollowed(wire.ByWebSocket, events) },
+		Delivered:  func(events int) { s.observeDelivered(wire.ByWebSocket, events) },
+		Deliveries: s.deliveries, Bodies: s.budgets.bodies, Log: s.log,
 		Timeout: s.timeout, StallTimeout: s.stallTimeout, Recheck: s.recheck, Heartbeat: s.heartbeat, AuthTimeout: s.authTimeout,
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
@@ -22,6 +23,7 @@ import (
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/fairshare"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // byReceive is the transport of events delivered by a receive, as passed to Observer.Delivered.
@@ -55,6 +57,7 @@ func (s *Server) receive(c echo.Context, caller access.Caller) error {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	size := 64
 	for i := range deliveries {
 		size += 500 + deliveries[i].Event.Bytes()
@@ -87,6 +90,10 @@ func (s *Server) receive(c echo.Context, caller access.Caller) error {
 		return nil
 	}
 	s.observeDelivered(byReceive, len(deliveries))
+	if s.deliveries != nil {
+		s.deliveries.Record(caller.Tenant, len(deliveries), func(i int) json.RawMessage { return deliveries[i].Event.Metadata }, began,
+			tracing.Transport(byReceive), attribute.String("manifold.group", name))
+	}
 	return nil
 }
 

@@ -133,6 +133,7 @@ type Server struct {
 	heartbeat    time.Duration
 	authTimeout  time.Duration
 	ending       *socket.Ending
+	deliveries   *tracing.Deliveries // nil: they are not recorded
 	known        func(ctx context.Context)
 	requestIDs   problem.RequestIDs
 	errorPage    []byte
@@ -152,7 +153,7 @@ func New(config Config) (*Server, error) {
 	s := &Server{
 		log: config.Logger, config: config, contract: contract, compressor: compressor, echo: echo.New(),
 		budgets: budgets,
-		timeout: config.Timeout, stallTimeout: config.StallTimeout, recheck: config.Recheck, heartbeat: config.Heartbeat, authTimeout: config.AuthTimeout, ending: socket.NewEnding(),
+		timeout: config.Timeout, stallTimeout: config.StallTimeout, recheck: config.Recheck, heartbeat: config.Heartbeat, authTimeout: config.AuthTimeout, ending: socket.NewEnding(), deliveries: tracing.NewDeliveries(config.Tracer),
 		requestIDs: problem.NewRequestIDs(),
 	}
 	if s.log == nil {

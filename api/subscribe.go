@@ -21,6 +21,7 @@ import (
 	"github.com/manifold-es/manifold/cloudevents"
 	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // sendBytes is how much is collected before it is sent, unless no more is available.
@@ -79,7 +80,7 @@ func (s *Server) follow(c echo.Context, caller access.Caller, selection domain.S
 		beginStream(c, kind)
 		return nil
 	}
-	d := delivery{server: s, feed: feed, kind: kind}
+	d := delivery{server: s, tenant: caller.Tenant, feed: feed, kind: kind}
 	if kind == wire.ByWebSocket {
 		return d.bySocket(c)
 	}
@@ -183,6 +184,7 @@ func beginStream(c echo.Context, kind string) {
 // delivery sends a feed to one follower.
 type delivery struct {
 	server        *Server
+	tenant        domain.TenantID
 	feed          *tail.Feed
 	kind          string
 	frames        *wire.Frames
@@ -308,6 +310,7 @@ func (d *delivery) checkClient(quiet bool) error {
 
 // sendSlice sends a slice in few writes.
 func (d *delivery) sendSlice(slice tail.Slice) error {
+	began := time.Now()
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	b := (*buffer)[:0]
@@ -336,6 +339,9 @@ func (d *delivery) sendSlice(slice tail.Slice) error {
 		return err
 	}
 	d.server.observeFollowed(d.kind, len(slice.Entries))
+	if spans := d.server.deliveries; spans != nil {
+		spans.Record(d.tenant, len(slice.Entries), slice.Metadata, began, tracing.Transport(d.kind))
+	}
 	return nil
 }
 

@@ -2,13 +2,13 @@ package projection
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection/folding"
@@ -317,18 +317,12 @@ func (t *turn) traceBatch(batch *prepared, arrived time.Time, err error) {
 	if t.config.Tracer == nil {
 		return
 	}
-	var of []trace.SpanContext
-	for i := range batch.events {
+	of := tracing.Sampled(len(batch.events), func(i int) json.RawMessage {
 		if batch.keys[i] == "" {
-			continue
+			return nil
 		}
-		if c := tracing.Of(batch.events[i].Metadata); c.IsSampled() {
-			of = append(of, c)
-		}
-		if len(of) > 2*tracing.MaxLinks {
-			break // enough, even if several are from one request
-		}
-	}
+		return batch.events[i].Metadata
+	})
 	p := t.pair
 	span := t.config.Tracer.Record(of, arrived, "fold", tracing.Tenant(p.tenant.id), attribute.String("manifold.projection", p.followed.id.Name),
 		attribute.Int64("manifold.build", p.build), attribute.Int("manifold.events", len(batch.events)))

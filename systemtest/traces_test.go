@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	collectortrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	v1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
@@ -75,7 +76,8 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.more = make(chan struct{})
 }
 
-// await returns the spans of a trace by name, once it has those names. A fold's name has its projection.
+// await returns the spans of a trace by name, once it has those names. A fold's name has its projection, and a delivery's
+// name its transport and group.
 func (c *collector) await(t *testing.T, traceID string, names ...string) map[string]*v1.Span {
 	t.Helper()
 	late := time.After(time.Minute)
@@ -84,7 +86,11 @@ func (c *collector) await(t *testing.T, traceID string, names ...string) map[str
 		c.mu.Lock()
 		for _, span := range c.spans {
 			if hex.EncodeToString(span.TraceId) == traceID {
-				found[strings.TrimSpace(span.Name+" "+attributeOf(span, "manifold.projection"))] = span
+				name := span.Name
+				for _, key := range []string{"manifold.projection", "manifold.transport", "manifold.group"} {
+					name = strings.TrimSpace(name + " " + attributeOf(span, key))
+				}
+				found[name] = span
 			}
 		}
 		more := c.more
@@ -130,31 +136,64 @@ func TestTraces(t *testing.T) {
 		u.must(t, status, nil, "POST", "/v1/streams/a-1/events", []byte(`[{"id": "`+id+`", "type": "Counted", "data": {"n": 1, "secret": "secret-data"}}]`), header...)
 	}
 
+	deliver := []string{"deliver ndjson", "deliver websocket", "deliver websocket work", "deliver http polled"}
+	for _, group := range []string{"work", "polled"} {
+		u.must(t, 201, nil, "PUT", "/v1/subscriptions/"+group, []byte(`{"source": {"categories": ["a"]}}`))
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	address, err := services{s}.address(t.Context(), 0)
+	must(err)
+	request, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+address+"/v1/subscribe/categories/a", nil)
+	must(err)
+	request.Header.Set("Authorization", "Bearer "+u.key)
+	following, err := http.DefaultClient.Do(request)
+	must(err)
+	t.Cleanup(func() { following.Body.Close() })
+	ws, _, err := websocket.Dial(t.Context(), "ws://"+address+"/v1/ws", &websocket.DialOptions{HTTPHeader: request.Header})
+	must(err)
+	t.Cleanup(func() { _ = ws.CloseNow() })
+	for _, message := range []string{
+		`{"op": "SUBSCRIBE", "id": "1", "subscription": "all", "source": {"categories": ["a"]}}`, `{"op": "SUBSCRIBE", "id": "2", "subscription": "mine", "group": "work"}`,
+	} {
+		must(ws.Write(t.Context(), websocket.MessageText, []byte(message)))
+	}
+
 	given := "0af7651916cd43dd8448eb211c80319c"
 	id := *eventID("traces", 1)
 	appendOne(id, 201, "Traceparent", "00-"+given+"-b7ad6b7169203331-01")
 	appendOne(id, 200, "Traceparent", "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01") // the same event
-	spans := collected.await(t, given, "appendToStream", "append", "commit", "fold sums", "webhook")
-	request, commit := spans["appendToStream"], spans["commit"]
-	if got := hex.EncodeToString(request.ParentSpanId); got != "b7ad6b7169203331" || request.Kind != v1.Span_SPAN_KIND_SERVER ||
-		attributeOf(request, "http.route") != "/v1/streams/{streamId}/events" || attributeOf(request, "http.response.status_code") != "201" ||
-		attributeOf(request, "http.request.method") != "POST" || attributeOf(request, "manifold.tenant") != tenant {
-		t.Errorf("the request is %v", request)
+	u.must(t, 200, nil, "POST", "/v1/subscriptions/polled/receive", []byte(`{"wait": 10}`))
+	spans := collected.await(t, given, append(deliver, "appendToStream", "append", "commit", "fold sums", "webhook")...)
+	call, commit := spans["appendToStream"], spans["commit"]
+	for _, name := range deliver {
+		if d := spans[name]; !bytes.Equal(d.ParentSpanId, call.SpanId) || attributeOf(d, "manifold.events") != "1" || attributeOf(d, "manifold.tenant") != tenant {
+			t.Errorf("the span %s is %v", name, d)
+		}
+	}
+	if got := hex.EncodeToString(call.ParentSpanId); got != "b7ad6b7169203331" || call.Kind != v1.Span_SPAN_KIND_SERVER ||
+		attributeOf(call, "http.route") != "/v1/streams/{streamId}/events" || attributeOf(call, "http.response.status_code") != "201" ||
+		attributeOf(call, "http.request.method") != "POST" || attributeOf(call, "manifold.tenant") != tenant {
+		t.Errorf("the request is %v", call)
 	}
 	for child, parent := range map[string]string{"append": "appendToStream", "commit": "append", "fold sums": "appendToStream", "webhook": "appendToStream"} {
 		if !bytes.Equal(spans[child].ParentSpanId, spans[parent].SpanId) {
 			t.Errorf("the span %s is not below %s: %v", child, parent, spans[child])
 		}
 	}
-	if request.StartTimeUnixNano > commit.StartTimeUnixNano || commit.EndTimeUnixNano > request.EndTimeUnixNano || attributeOf(commit, "manifold.events") != "1" {
-		t.Errorf("the commit is %v, of %v", commit, request)
+	if call.StartTimeUnixNano > commit.StartTimeUnixNano || commit.EndTimeUnixNano > call.EndTimeUnixNano || attributeOf(commit, "manifold.events") != "1" {
+		t.Errorf("the commit is %v, of %v", commit, call)
 	}
 	if sent := <-received; sent != "00-"+given+"-"+hex.EncodeToString(spans["webhook"].SpanId)+"-01" || attributeOf(spans["webhook"], "manifold.webhook") != "hook" {
 		t.Errorf("the webhook got %q, and its span is %v", sent, spans["webhook"])
 	}
 	var stored client.Event
 	u.must(t, 200, &stored, "GET", "/v1/events/"+id, nil)
-	if want := `{"traceparent": "00-` + given + "-" + hex.EncodeToString(request.SpanId) + `-01"}`; string(stored.Metadata) != want {
+	if want := `{"traceparent": "00-` + given + "-" + hex.EncodeToString(call.SpanId) + `-01"}`; string(stored.Metadata) != want {
 		t.Errorf("the event's metadata is %s, not %s", stored.Metadata, want)
 	}
 

@@ -3,12 +3,16 @@ package gateway
 import (
 	"context"
 	"math"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/api/wire"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // feedSource follows a part of the log for a connection.
@@ -91,6 +95,7 @@ func (f *feedSource) deliver(ctx context.Context) error {
 
 // send sends a whole slice. If the subscription is paused meanwhile, it continues after this slice.
 func (f *feedSource) send(slice tail.Slice) error {
+	began := time.Now()
 	if slice.Gap != nil {
 		// appendGap begins the object to which the message adds its fields.
 		gap := wire.AppendGap(nil, slice.Gap)
@@ -113,6 +118,9 @@ func (f *feedSource) send(slice tail.Slice) error {
 	}
 	if n := len(slice.Entries); n > 0 {
 		f.g.config.Followed(n)
+		if spans := f.g.config.Deliveries; spans != nil {
+			spans.Record(f.g.caller.Tenant, n, slice.Metadata, began, tracing.Transport(wire.ByWebSocket), attribute.String("manifold.subscription", f.name))
+		}
 	}
 	switch {
 	case slice.CaughtUp:

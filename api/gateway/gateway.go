@@ -23,6 +23,7 @@ import (
 	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/fairshare"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // Config is what the gateway uses of the service.
@@ -40,6 +41,8 @@ type Config struct {
 	Known func(ctx context.Context)
 	// Followed and Delivered report how many events were sent to followers and to consumers of groups.
 	Followed, Delivered func(events int)
+	// Deliveries records spans of events that were sent to followers and to consumers of groups; nil: none.
+	Deliveries *tracing.Deliveries
 	// Bodies is charged for messages that are being handled.
 	Bodies *fairshare.Budget
 	Log    *slog.Logger

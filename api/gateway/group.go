@@ -2,10 +2,12 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/manifold-es/manifold/api/access"
@@ -14,6 +16,7 @@ import (
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
 // receiveWait is how long one receive for a connection waits.
@@ -259,6 +262,7 @@ func (s *groupSource) receive(ctx context.Context, wait time.Duration) (bool, er
 	if err := s.g.caller.AllowDeliveries(deliveries); err != nil {
 		return false, err
 	}
+	began := time.Now()
 	for i := range deliveries {
 		d := &deliveries[i]
 		message := replyTo(opEvent, "").text("subscription", s.subscribed).b
@@ -274,6 +278,10 @@ func (s *groupSource) receive(ctx context.Context, wait time.Duration) (bool, er
 		s.markSent(d)
 	}
 	s.g.config.Delivered(len(deliveries))
+	if spans := s.g.config.Deliveries; spans != nil {
+		spans.Record(s.g.caller.Tenant, len(deliveries), func(i int) json.RawMessage { return deliveries[i].Event.Metadata }, began,
+			tracing.Transport(wire.ByWebSocket), attribute.String("manifold.subscription", s.subscribed), attribute.String("manifold.group", s.group))
+	}
 	return len(deliveries) > 0, nil
 }
 

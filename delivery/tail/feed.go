@@ -2,6 +2,7 @@ package tail
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -55,6 +56,9 @@ type Slice struct {
 	// reported before. It may extend beyond Position.
 	Gap *domain.Gap
 }
+
+// Metadata returns the metadata of the entry with an index.
+func (s *Slice) Metadata(i int) json.RawMessage { return s.Entries[i].Event.Metadata }
 
 func newFeed(tail *tail, selection *selection.Selection, position, goal int64) *Feed {
 	f := &Feed{tail: tail, selection: selection, position: position, goal: goal}

@@ -50,7 +50,7 @@ func TestEventsArrive(t *testing.T) {
 		t.Errorf("what arrived is %s", r.body)
 	}
 	for name, want := range map[string]string{
-		"Manifold-Group": "webhook.mail", "Manifold-Attempts": "1", "Manifold-Max-Attempts": "10", "Manifold-Cursor": fmt.Sprint(want.Position - 1),
+		"Manifold-Group": "webhook.mail", "Manifold-Attempts": "1", "Manifold-Max-Attempts": "5", "Manifold-Cursor": fmt.Sprint(want.Position - 1),
 	} {
 		if got := r.header.Get(name); got != want {
 			t.Errorf("the header %s is %q; want %q", name, got, want)
