@@ -114,7 +114,8 @@ func TestLifeOfAGroup(t *testing.T) {
 	if at, err := time.Parse(time.RFC3339Nano, first["ackDeadline"].(string)); err != nil || time.Until(at) > 13*time.Second || time.Until(at) < 0 {
 		t.Errorf("the deadline is %v", first["ackDeadline"])
 	}
-	equal(t, "the rest of a delivery", without(first, "event", "ackDeadline"), object{"attempt": 1})
+	equal(t, "the rest of a delivery", without(first, "event", "ackDeadline"),
+		object{"attempt": 1, "attempts": 1, "maxAttempts": 5, "group": "mail", "cursor": 0})
 	c.nothing()
 	equal(t, "the later one's ack", c.answer("ack", nil, deliveries[1]), list{"done"})
 	equal(t, "the progress", without(c.progress(), "readTo"), object{"partition": 0, "checkpoint": 0, "oldest": 1, "inFlight": 1, "retrying": 0, "deadLetters": 0})

@@ -31,8 +31,8 @@ const connectionEnded = "the subscription ended before it was answered"
 // receive waits for one event only, so that it reserves little of the connection's limit. When an event arrives,
 // further receives ask for the rest.
 //
-// An event whose last delivery was interrupted is sent when the connection has nothing else in flight, and nothing else
-// is sent until it is settled. So if the client dies again, the event is the cause.
+// An event whose last delivery was interrupted is sent when the connection has no other event in flight, and the next one
+// follows when it is settled. So if the client dies again, the event is the cause.
 type groupSource struct {
 	g              *connection
 	group          string

@@ -132,7 +132,7 @@ func (s *step) recallLeases(err error) {
 	s.dueUnknown = cmp.Or(s.dueUnknown, err)
 }
 
-// stampDeliveries sets the end of the lease in each delivery, and what the consumer is told of the group.
+// stampDeliveries sets the end of the lease in each delivery, the group's maximum of attempts, and the cursor.
 func (s *step) stampDeliveries() {
 	if s.counts.delivered == 0 {
 		return

@@ -109,7 +109,7 @@ func (r *receive) reset(batch int, deliveredAt int64) {
 type interruptedPolicy uint8
 
 const (
-	interruptedSingly   interruptedPolicy = iota // one, and nothing else
+	interruptedSingly   interruptedPolicy = iota // one, as the only event
 	interruptedTogether                          // like all other events
 	interruptedNever
 )
