@@ -89,8 +89,7 @@ func (l *ledger) holdsLeases(now int64) bool {
 	return false
 }
 
-// releaseAll makes all leased events due again at once. Their attempts count, because the consumer may have started on
-// them.
+// releaseAll makes all leases expire, because the consumer may have started on their events.
 func (l *ledger) releaseAll(now int64) {
 	for _, le := range l.leaseOf {
 		le.deadline = min(le.deadline, now)
