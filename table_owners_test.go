@@ -19,7 +19,7 @@ var tableOwners = map[string][]string{
 	"schema_sets": {"schema"}, "schema_types": {"schema"}, "schema_versions": {"schema"}, "schema_rules": {"schema"}, "schema_retags": {"schema"},
 	"events": {"eventlog", "retention"}, "event_tags": {"eventlog", "retention"}, "tagged_events": {"eventlog", "retention"},
 	// A change of inline builds increments the log's revision of them, and an append ends builds that it cannot fold into.
-	"logs": {"eventlog", "projection/registry"}, "tenant_builds": {"projection/registry", "eventlog"},
+	"replica_beacons": {"eventlog"}, "logs": {"eventlog", "projection/registry"}, "tenant_builds": {"projection/registry", "eventlog"},
 	"projections": {"projection/registry"}, "projection_versions": {"projection/registry"}, "rebuilds": {"projection/registry"},
 	"build_numbers": {"projection/registry"}, "retired_builds": {"projection/registry"}, "build_losses": {"projection/registry"},
 	"faults": {"projection/registry"}, "parked_documents": {"projection/registry"}, "parked_events": {"projection/registry"},

@@ -69,7 +69,7 @@ func (s *Server) readStream(c echo.Context, caller access.Caller) error {
 		if from < first || from > last {
 			return nil, nil
 		}
-		query := domain.StreamQuery{From: from, To: last, Limit: limit, MaxBytes: maxBytes, Direction: request.direction}
+		query := domain.StreamQuery{From: from, To: last, Limit: limit, MaxBytes: maxBytes, Direction: request.direction, AsOf: s.config.Log.Recent()}
 		if request.direction == domain.Backward {
 			query.To = first
 		}
@@ -228,7 +228,7 @@ func (s *Server) logSlices(c echo.Context, tenant domain.TenantID, request readi
 		}
 		slice, err := s.config.Log.LogSlice(ctx, tenant, domain.LogQuery{
 			From: from, To: to, Limit: limit, MaxBytes: maxBytes, Direction: request.direction,
-			Categories: request.categories, Types: request.types,
+			Categories: request.categories, Types: request.types, AsOf: s.config.Log.Recent(),
 		})
 		if !begun && err == nil {
 			begun = true

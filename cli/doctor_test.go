@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,6 +47,15 @@ func TestDoctorCommand(t *testing.T) {
 	}
 	if jsonErr := json.Unmarshal([]byte(said), &report); err != nil || jsonErr != nil || !report.OK || len(report.Checks) < 8 {
 		t.Errorf("%v, %v\n%s", err, jsonErr, said)
+	}
+	itself, err := url.Parse(db.URL(migrations.RoleApp))
+	if err != nil {
+		t.Fatal(err)
+	}
+	itself.User = nil
+	said, err = run(text + "  replicas: ['" + itself.String() + "']\n")
+	if err != nil || !strings.Contains(said, "\nwarning  replica ") || !strings.Contains(said, "it is not a replica: it was promoted, or it is the primary") {
+		t.Errorf("%v\n%s", err, said)
 	}
 	said, err = run("listen: 1\nrolle: x\n")
 	if !errors.Is(err, ErrShown) || !strings.HasPrefix(said, "failed   configuration: ") || !strings.Contains(said, "there is no setting rolle") || strings.Count(said, "\n") != 1 {

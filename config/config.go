@@ -72,6 +72,11 @@ type Database struct {
 	Retention Login  `yaml:"retention" envPrefix:"RETENTION_"`
 	Migrator  Login  `yaml:"migrator" envPrefix:"MIGRATOR_"` // for `manifold migrate` only
 	MaxConns  int    `yaml:"maxConns" env:"MAX_CONNS"`       // of the app login; the other logins have a share of it
+	// Replicas are URLs of streaming replicas, each with one host, without a user: the app login connects to them. They
+	// answer reads of old events.
+	Replicas []string `yaml:"replicas" env:"REPLICAS"`
+	// ReplicaLag is how far a replica may be behind to be read.
+	ReplicaLag time.Duration `yaml:"replicaLag" env:"REPLICA_LAG"`
 	// Distributed says whether the database must be distributed over a Citus cluster. `manifold migrate up` distributes
 	// it for DistributedTrue. DistributedAuto accepts what it finds.
 	Distributed Distributed `yaml:"distributed" env:"DISTRIBUTED"`
@@ -169,7 +174,7 @@ func Default() Config {
 			Documents: Login{User: "manifold_documents"},
 			Retention: Login{User: "manifold_retention"},
 			Migrator:  Login{User: "manifold_migrator"},
-			MaxConns:  16, Distributed: DistributedAuto,
+			MaxConns:  16, ReplicaLag: 5 * time.Second, Distributed: DistributedAuto,
 		},
 		Usage:            true,
 		Limits:           Limits{QueueBytes: 256 << 20, TenantQueueBytes: 32 << 20, AnswerBytes: 256 << 20, TenantAnswerBytes: 64 << 20, TailBytes: 8 << 20, TenantFollowers: 5000, GroupBytes: 128 << 20, Connections: 10_000, AddressConnections: 2000, TenantRequests: 6000, Folds: 8, TenantFolds: 2, FoldSteps: 100_000_000, FoldTime: 10 * time.Second},
@@ -198,6 +203,7 @@ func (c *Config) Check() error {
 	} else if err := checkURL(c.Database.URL, "postgres", "postgresql"); err != nil {
 		refuse("database.url", "%s", err)
 	}
+	c.Database.checkReplicas(refuse)
 	if !slices.Contains([]Distributed{DistributedAuto, DistributedTrue, DistributedFalse}, c.Database.Distributed) {
 		refuse("database.distributed", "invalid value %q; write auto, true or false", string(c.Database.Distributed))
 	}

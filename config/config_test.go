@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,6 +134,21 @@ func TestSeveralHosts(t *testing.T) {
 	}
 }
 
+// The app login connects to each replica, wherever its own URL leads.
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	for _, app := range []string{"MANIFOLD_DATABASE_APP_PASSWORD=p", "MANIFOLD_DATABASE_APP_URL=postgres://manifold_app:p@pooler/c"} {
+		c, err := config.Load("", []string{"MANIFOLD_DATABASE_URL=postgres://a/c", "MANIFOLD_DATABASE_REPLICAS=postgres://b:5433/c?sslmode=require,postgres://d/c", app})
+		if err != nil {
+			t.Fatal(err)
+		}
+		urls, err := c.Database.ReplicaURLs()
+		if want := []string{"postgres://manifold_app:p@b:5433/c?sslmode=require", "postgres://manifold_app:p@d/c"}; err != nil || !slices.Equal(urls, want) {
+			t.Errorf("%v, %v; want %v", urls, err, want)
+		}
+	}
+}
+
 // An empty variable counts as not set: the setting's default applies.
 func TestEmptyVariables(t *testing.T) {
 	t.Parallel()
@@ -184,6 +200,11 @@ func TestRefusals(t *testing.T) {
 		"two documents":    {"role: all\n---\nrole: web\n", nil, "several YAML documents"},
 		"scheme":           {"database: {url: 'mysql://a/b'}", nil, `database.url: its scheme is "mysql"`},
 		"several hosts":    {"database: {url: 'postgres://a:5432,b:5432/c'}", nil, "database.url: it names several hosts: add target_session_attrs=read-write"},
+		"a replica's user": {"database: {url: 'postgres://a/c', replicas: ['postgres://u:secret@b/c']}", nil, "database.replicas[0]: it has a user; remove it"},
+		"replicas in one":  {"database: {url: 'postgres://a/c', replicas: ['postgres://b/c', 'postgres://c,d/c']}", nil, "database.replicas[1]: it names several hosts; list each"},
+		"no replica":       {"database: {url: 'postgres://a/c', replicas: [b]}", nil, "database.replicas[0]: it is not a URL such as postgres://replica"},
+		"replicas' lag":    {"database: {url: 'postgres://a/c', replicaLag: 10ms}", nil, "database.replicaLag: 10ms is not between 2s and 1m0s"},
+		"cluster's":        {"database: {url: 'postgres://a/c', distributed: 'true', replicas: ['postgres://b/c']}", nil, "database.replicas: a distributed database has no replicas"},
 		"any of them":      {"database: {url: 'postgres:///c?host=a,b&target_session_attrs=any'}", nil, `database.url: it names several hosts with target_session_attrs="any"`},
 		"a login's hosts":  {"database: {url: 'postgres://a/b', app: {url: 'postgres://a,b/c'}}", nil, "database.app.url: it names several hosts"},
 		"documents' hosts": {"{database: {url: 'postgres://a/b'}, databases: {d: {driver: postgres, url: 'postgres://a,b/c'}}}", nil, "databases.d.url: it names several hosts"},

@@ -180,18 +180,22 @@ type LogQuery struct {
 	// Query may leave out events that it does not match; none: it leaves out nothing. If all of its items have tags, a
 	// long forward read finds the events by their tags alone, whatever their categories and types.
 	Query Query
+	// AsOf permits a replica to answer if it has everything that was committed at this time, by this process's clock.
+	// Replicas answer only forward reads with a To, and backward ones with a From. Zero: only the primary answers.
+	AsOf time.Time
 }
 
 // ByStreamQuery says which events of a log to read in the order of their streams' names, compared as bytes, and within a
 // stream by version.
 type ByStreamQuery struct {
-	AfterStream  string   // with AfterVersion: begin after this event; empty: with the first stream
-	AfterVersion int64    // 0: with the first event of AfterStream
-	Category     string   // only streams of this category; empty: all
-	To           int64    // only events at or before this position
-	Types        []string // none: all
-	Limit        int      // at most this many events; at least 1
-	MaxBytes     int      // as in LogQuery
+	AfterStream  string    // with AfterVersion: begin after this event; empty: with the first stream
+	AfterVersion int64     // 0: with the first event of AfterStream
+	Category     string    // only streams of this category; empty: all
+	To           int64     // only events at or before this position
+	Types        []string  // none: all
+	Limit        int       // at most this many events; at least 1
+	MaxBytes     int       // as in LogQuery
+	AsOf         time.Time // as in LogQuery
 }
 
 // StreamQuery says which events of a stream to read.
@@ -201,6 +205,7 @@ type StreamQuery struct {
 	Limit     int   // at most this many events; at least 1
 	MaxBytes  int   // as in LogQuery
 	Direction Direction
+	AsOf      time.Time // as in LogQuery; only forward reads with a To
 }
 
 // StreamInfo describes a stream without its events' data.

@@ -43,17 +43,18 @@ func (s *Log) StreamSlice(ctx context.Context, tenant domain.TenantID, stream st
 	var err error
 	slice.Events, err = s.readStream(ctx, tenant, stream, q,
 		pg.Query{Statement: &streamFloor, Params: [][]byte{pg.TenantParam(tenant), []byte(stream)}, Row: func(values [][]byte) error {
-			slice.Floor = pg.Int8Value(values[0])
+			slice.Floor = max(slice.Floor, pg.Int8Value(values[0]))
 			return nil
 		}},
 		removedToQuery(tenant, []string{domain.Category(stream)}, &slice.RemovedTo))
 	return slice, err
 }
 
-// removedToQuery reads the highest removed position of the categories; none: of all. Floors only rise.
+// removedToQuery reads the highest removed position of the categories; none: of all. If it runs several times,
+// as with each page of a read, the highest counts: floors only rise, but a replica may show an older one.
 func removedToQuery(tenant domain.TenantID, categories []string, highest *int64) pg.Query {
 	return pg.Query{Statement: &removedTo, Params: [][]byte{pg.TenantParam(tenant), pg.TextsParam(categories)}, Row: func(values [][]byte) error {
-		*highest = pg.Int8Value(values[0])
+		*highest = max(*highest, pg.Int8Value(values[0]))
 		return nil
 	}}
 }

@@ -28,6 +28,8 @@ type Config struct {
 	Inline Inline
 	// Observer receives metrics about the log's work.
 	Observer Observer
+	// ReplicaLag is how old the state of a replica may be that answers reads; 0: 5 s.
+	ReplicaLag time.Duration
 	// Tracer records spans of appends and commits. Nil: none.
 	Tracer *tracing.Tracer
 }
@@ -38,6 +40,12 @@ type Observer struct {
 	Appended func(events, requests int, took time.Duration)
 	// ReadEvents is called for each read of events, with their number.
 	ReadEvents func(n int)
+	// HistoryRead is called for each page that a replica may answer, with the replica's name, or "primary". It is called
+	// only if there are replicas.
+	HistoryRead func(source string)
+	// ReplicaRefused is called if a replica does not answer a page that it was asked for: it is behind, has failed, or is
+	// busy.
+	ReplicaRefused func(replica, reason string)
 }
 
 // Log accesses the tenants' logs. All methods may be called concurrently. An error that a client can act on is a
@@ -53,10 +61,11 @@ type Log struct {
 	shared                      sharedCommits
 	inline                      Inline // may be nil
 	heads                       *heads
+	replicas                    *replicas // nil: none
 	gaps                        gapSearches
 	appending                   context.Context // the writers' context; ends after they have written what waits
 	stopAppending               context.CancelFunc
-	announcing                  sync.WaitGroup // the goroutines that notify other processes of moved heads and search for gaps
+	announcing                  sync.WaitGroup // the goroutines that notify other processes of moved heads, search for gaps and watch replicas
 }
 
 // New returns the Log of a database. The caller must close it before the database. A database has at most one Log.
@@ -74,8 +83,12 @@ func New(db *pg.DB, config Config) *Log {
 		gaps:            gapSearches{running: make(map[domain.TenantID]*gapSearch), places: make(chan struct{}, gapSearchesAtOnce)},
 	}
 	s.appending, s.stopAppending = context.WithCancel(context.Background())
+	s.replicas = newReplicas(db, config.ReplicaLag, s.observer)
 	db.Unprintable = s.markGaps
 	s.announcing.Go(func() { s.heads.run(s.appending, s) })
+	if s.replicas != nil {
+		s.announcing.Go(func() { s.replicas.run(s.appending) })
+	}
 	return s
 }
 

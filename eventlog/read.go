@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/pg"
@@ -33,18 +34,31 @@ func (s *Log) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQ
 // off.
 func (s *Log) readLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery, others ...pg.Query) ([]domain.Event, error) {
 	r := &pageReader{
-		limit: q.Limit, maxBytes: q.MaxBytes, from: q.From, direction: q.Direction, others: others,
+		limit: q.Limit, maxBytes: q.MaxBytes, from: q.From, direction: q.Direction, others: others, asOf: q.AsOf,
 		at: func(e *domain.Event) int64 { return e.Position },
 		page: func(from int64, limit int, events *eventReader) pg.Query {
 			return logQuery(tenant, q, from, last(q.To, q.Direction), limit, events)
 		},
 	}
+	to := func() int64 { return q.To }
 	if isScattered(q) {
 		window, err := s.openWindow(ctx, tenant, q)
 		if err != nil {
 			return nil, err
 		}
 		r.from, r.page, r.advance = window.from, window.page, window.advance
+		to = func() int64 { return window.to }
+	}
+	switch {
+	case q.Direction == domain.Backward:
+		// Newer events come first, so the replica must have all of them.
+		if r.least = func() int64 { return r.from }; q.From == 0 {
+			r.asOf = time.Time{}
+		}
+	case q.To == 0:
+		r.asOf = time.Time{}
+	default:
+		r.missing = func(head int64) (int64, bool) { return max(r.from, head+1), head < to() }
 	}
 	return s.readPages(ctx, tenant, r)
 }
@@ -62,10 +76,15 @@ func (s *Log) readStream(ctx context.Context, tenant domain.TenantID, stream str
 		}
 		return pg.Query{Statement: st, Params: [][]byte{pg.TenantParam(tenant), []byte(stream), pg.Int8Param(first(from, q.Direction)), pg.Int8Param(last(q.To, q.Direction)), pg.Int8Param(int64(limit))}, Row: events.row}
 	}
-	return s.readPages(ctx, tenant, &pageReader{
+	r := &pageReader{
 		limit: q.Limit, maxBytes: q.MaxBytes, from: q.From, direction: q.Direction, others: others,
 		page: page, at: func(e *domain.Event) int64 { return e.Version },
-	})
+	}
+	if q.Direction == domain.Forward && q.To > 0 {
+		r.asOf = q.AsOf
+		r.missing = func(int64) (int64, bool) { return r.from, r.from <= q.To }
+	}
+	return s.readPages(ctx, tenant, r)
 }
 
 // ReadByStream returns events of a tenant's log in the order of their streams.
@@ -77,7 +96,10 @@ func (s *Log) ReadByStream(ctx context.Context, tenant domain.TenantID, q domain
 		}
 		return byStreamQuery(tenant, next, limit, events)
 	}
-	return s.readPages(ctx, tenant, &pageReader{limit: q.Limit, maxBytes: q.MaxBytes, page: page, at: func(*domain.Event) int64 { return 0 }})
+	return s.readPages(ctx, tenant, &pageReader{
+		limit: q.Limit, maxBytes: q.MaxBytes, page: page, at: func(*domain.Event) int64 { return 0 },
+		asOf: q.AsOf, least: func() int64 { return q.To }, // any stream may have an event up to there
+	})
 }
 
 // FitsInCache reports whether the events of all tenants are likely to stay in memory while they are read in an order
@@ -118,7 +140,12 @@ type pageReader struct {
 	page      func(from int64, limit int, events *eventReader) pg.Query
 	at        func(*domain.Event) int64                                  // where an event is
 	advance   func(ctx context.Context) (from int64, ok bool, err error) // where to continue after a page that is not full; nil: nowhere
-	others    []pg.Query                                                 // run after the last page
+	others    []pg.Query                                                 // run with each page; the results of any number of runs must add up
+
+	// A replica may answer pages until one that is not full. From there on, the primary answers.
+	asOf    time.Time                              // as in domain.LogQuery
+	least   func() int64                           // the head that a replica must have for the page at from; nil: any
+	missing func(head int64) (from int64, ok bool) // what a page lacks that is not full, of a replica with this head; nil: nothing
 }
 
 // readPages reads in as many statements as it takes to come close to maxBytes without reading much more. Without such a
@@ -134,7 +161,11 @@ func (s *Log) readPages(ctx context.Context, tenant domain.TenantID, r *pageRead
 	for {
 		before := events.mark()
 		queries[0] = r.page(r.from, size, &events)
-		err := s.db.ReadInTurn(ctx, tenant, func() { events.back(before) }, queries...)
+		head, replicated, err := s.readReplica(ctx, tenant, r, queries)
+		if !replicated {
+			r.asOf = time.Time{}
+			err = s.db.ReadInTurn(ctx, tenant, func() { events.back(before) }, queries...)
+		}
 		if errors.Is(err, errEnough) { // the others did not run, because they come after the events
 			if err = nil; len(r.others) > 0 {
 				err = s.db.Read(ctx, tenant, nil, r.others...)
@@ -147,22 +178,25 @@ func (s *Log) readPages(ctx context.Context, tenant domain.TenantID, r *pageRead
 		if read >= r.limit || events.full {
 			break
 		}
-		if read-before.events < size {
-			if r.advance == nil {
-				break
+		page := read - before.events
+		if page > 0 {
+			if r.from = r.at(&events.events[read-1]) + 1; r.direction == domain.Backward {
+				r.from -= 2
 			}
-			from, ok, err := r.advance(ctx)
-			if err != nil {
+		}
+		more := page >= size
+		if !more && replicated && r.missing != nil {
+			if r.from, more = r.missing(head); more {
+				r.asOf = time.Time{}
+			}
+		}
+		if !more && r.advance != nil {
+			if r.from, more, err = r.advance(ctx); err != nil {
 				return nil, err
 			}
-			if !ok {
-				break
-			}
-			r.from = from
-		} else if r.from = r.at(&events.events[read-1]) + 1; r.direction == domain.Backward {
-			if r.from -= 2; r.from < 1 {
-				break // 0 would mean the log's end
-			}
+		}
+		if !more || r.direction == domain.Backward && r.from < 1 { // 0 would mean the log's end
+			break
 		}
 		switch {
 		case r.maxBytes == 0:

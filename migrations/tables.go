@@ -58,6 +58,7 @@ var Tables = map[string]Kind{
 	"members":           Reference,
 	"projections":       Reference, // shared ones belong to no tenant, and statements join them with tenants' rows
 	"rebuilds":          Reference,
+	"replica_beacons":   Reference,
 	"retired_builds":    Reference,
 	"service_consumers": Reference,
 	"service_secrets":   Reference,

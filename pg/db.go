@@ -39,6 +39,7 @@ type Config struct {
 	// Connected is called when any login has opened a connection. It may be nil; it is called concurrently and must
 	// return at once.
 	Connected func()
+	Replicas  []string // URLs of replicas, for the app login; each names one host
 }
 
 // DB is Manifold's own database. All methods may be called concurrently.
@@ -46,6 +47,7 @@ type DB struct {
 	App, System, Retention *pgxpool.Pool // by login
 	Log                    *slog.Logger
 	Distributed            bool // the tables are distributed over the nodes of a Citus cluster
+	Replicas               []*Replica
 
 	// What has changed in this process. The payload is the tenant; domain.Everyone means any.
 	KeysChanged        Subscribers[domain.TenantID]
@@ -124,6 +126,14 @@ func open(ctx context.Context, config Config) (*DB, error) {
 		}
 		return nil, refused
 	}
+	for _, url := range config.Replicas {
+		replica, err := openReplica(ctx, url, maxConns)
+		if err != nil {
+			db.Close()
+			return nil, err
+		}
+		db.Replicas = append(db.Replicas, replica)
+	}
 	return db, nil
 }
 
@@ -172,6 +182,19 @@ const connectTimeout = 10 * time.Second
 // OpenPool opens a pool of at most maxConns connections with these settings. connected is called for each connection
 // that was opened; it may be nil. The caller must close the pool.
 func OpenPool(ctx context.Context, url string, maxConns int, settings map[string]string, connected func()) (*pgxpool.Pool, error) {
+	pool, err := newPool(ctx, url, maxConns, settings, connected)
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}
+
+// newPool is OpenPool, but does not connect yet.
+func newPool(ctx context.Context, url string, maxConns int, settings map[string]string, connected func()) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
@@ -196,15 +219,7 @@ func OpenPool(ctx context.Context, url string, maxConns int, settings map[string
 	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != ReadOnly && keepConnection(conn, err)
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	if err := pool.Ping(ctx); err != nil {
-		pool.Close()
-		return nil, err
-	}
-	return pool, nil
+	return pgxpool.NewWithConfig(ctx, config)
 }
 
 // Close closes all connections.
@@ -213,6 +228,9 @@ func (db *DB) Close() {
 		if pool != nil {
 			pool.Close()
 		}
+	}
+	for _, replica := range db.Replicas {
+		replica.pool.Close()
 	}
 }
 

@@ -55,6 +55,7 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.schema_sets":  "select insert update delete", "manifold.schema_types": "select insert update delete",
 			"manifold.schema_versions": "select insert update delete", "manifold.schema_rules": "select insert update delete",
 			"manifold.report_settings": "select insert update delete", "manifold.alerts": "select insert update delete",
+			"manifold.replica_beacons": "select",
 		},
 		mustNot: map[string]string{
 			"manifold.events": "update delete truncate", "manifold.logs": "delete truncate", "manifold.keys": "select insert update delete",
@@ -67,6 +68,7 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.projections": "select", "manifold.rebuilds": "select", "manifold.faults": "select",
 			"manifold.tenant_builds": "select", "manifold.members": "select insert update delete",
 			"manifold.service_consumers": "select insert delete", "manifold.report_settings": "select",
+			"manifold.replica_beacons": "select insert update delete",
 		},
 		mustNot: map[string]string{"manifold.events": "select insert update delete truncate", "manifold.logs": "insert update delete truncate", "manifold.snapshots": "select insert update delete", "manifold.webhook_secrets": "select insert update delete"},
 	},
@@ -94,11 +96,7 @@ func CheckLogin(ctx context.Context, url string, role migrations.Role) (Login, e
 	if err != nil {
 		return Login{}, fmt.Errorf("%w%s", err, remedy(err))
 	}
-	defer func() {
-		closing, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer done()
-		_ = conn.Close(closing) // the result does not depend on it
-	}()
+	defer closeSoon(ctx, conn)
 	login := Login{}
 	var now time.Time
 	sent := time.Now()

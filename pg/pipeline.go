@@ -57,6 +57,10 @@ type Sent struct {
 
 // Pipeline acquires a connection of pool. The pipeline ends when ctx ends.
 func (db *DB) Pipeline(ctx context.Context, pool *pgxpool.Pool) (*Pipeline, error) {
+	return startPipeline(ctx, pool)
+}
+
+func startPipeline(ctx context.Context, pool *pgxpool.Pool) (*Pipeline, error) {
 	pooled, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -292,7 +296,11 @@ func (db *DB) repeat(ctx context.Context, begin *Statement, tenant domain.Tenant
 
 // Once runs the queries in one transaction under the tenant, on one connection of the app login, without retries.
 func (db *DB) Once(ctx context.Context, begin *Statement, tenant domain.TenantID, queries []Query) error {
-	x, err := db.Pipeline(ctx, db.App)
+	return runOnce(ctx, db.App, begin, tenant, queries)
+}
+
+func runOnce(ctx context.Context, pool *pgxpool.Pool, begin *Statement, tenant domain.TenantID, queries []Query) error {
+	x, err := startPipeline(ctx, pool)
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,7 @@ type attempt struct {
 	ahead  int64              // positions of the last pass over the logs; 0: the next is not compared with it
 	// version is the version of the definition, whose skipped events apply; 0: it has no version yet.
 	version int64
+	began   time.Time // replicas that are read have what was committed then
 
 	mu        sync.Mutex
 	positions map[domain.TenantID]int64              // how far each tenant's log is folded
@@ -64,7 +65,8 @@ func (w *work) newAttempt(ctx context.Context, tries int) (*attempt, error) {
 	w.mu.Lock()
 	w.row.Faulted = nil // each attempt finds them again
 	a := &attempt{
-		work: w, row: w.row, build: w.row.NewBuild(), positions: make(map[domain.TenantID]int64), swapped: make(map[domain.TenantID]bool),
+		began: time.Now(),
+		work:  w, row: w.row, build: w.row.NewBuild(), positions: make(map[domain.TenantID]int64), swapped: make(map[domain.TenantID]bool),
 		hasEvents: make(map[domain.TenantID]bool), faulted: make(map[domain.TenantID]domain.TenantFault),
 		pacing: w.r.config.Pacing,
 		limits: limitToRate(divide(w.r.config.Limits, 1<<min(tries-1, 8)), w.row.MaxEventsPerSecond),

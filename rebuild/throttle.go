@@ -21,7 +21,7 @@ func (a *attempt) hurried() manner { return manner{log: a.r.config.Store} }
 
 // steady gives live work priority, and keeps to the rebuild's rate.
 func (a *attempt) steady() manner {
-	return manner{log: countedLog{a.r.config.Store, a.rate}, turn: a.awaitTurn}
+	return manner{log: countedLog{a.r.config.Store, a.rate, a.began}, turn: a.awaitTurn}
 }
 
 // paced is steady, and pauses for appends, unless the rebuild has fallen behind.
@@ -40,14 +40,16 @@ func (a *attempt) awaitTurn(ctx context.Context) error {
 	return a.rate.wait(ctx)
 }
 
-// countedLog is a log whose readings count for a rate.
+// countedLog is a log whose readings count for a rate. Replicas may answer them.
 type countedLog struct {
 	projection.Log
 	rate *throttle // nil: unlimited
+	asOf time.Time // replicas must have what was committed then
 }
 
 // ReadLog is projection.Log's.
 func (l countedLog) ReadLog(ctx context.Context, tenant domain.TenantID, q domain.LogQuery) ([]domain.Event, error) {
+	q.AsOf = l.asOf
 	events, err := l.Log.ReadLog(ctx, tenant, q)
 	l.rate.spend(len(events))
 	return events, err
@@ -55,6 +57,7 @@ func (l countedLog) ReadLog(ctx context.Context, tenant domain.TenantID, q domai
 
 // ReadByStream is projection.Log's.
 func (l countedLog) ReadByStream(ctx context.Context, tenant domain.TenantID, q domain.ByStreamQuery) ([]domain.Event, error) {
+	q.AsOf = l.asOf
 	events, err := l.Log.ReadByStream(ctx, tenant, q)
 	l.rate.spend(len(events))
 	return events, err

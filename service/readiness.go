@@ -60,6 +60,9 @@ func (p *Process) check(ctx context.Context) []api.Check {
 		})
 	}
 	done.Wait()
+	for i, replica := range p.store.ReplicaStates() { // addresses are not for everybody
+		all = append(all, api.Check{Name: fmt.Sprintf("replica: %d", i+1), Err: replica.Problem, Optional: true})
+	}
 	return all
 }
 

@@ -95,6 +95,7 @@ func (p *Process) tryAssemble(ctx context.Context, e Extensions) error {
 	}
 	p.metrics.CollectConnections(p.connectionStats)
 	p.metrics.CollectOutages(p.outages)
+	p.metrics.CollectReplicas(p.replicaLags)
 	if err := p.reactors.Declare(ctx); err != nil {
 		return err
 	}
@@ -117,10 +118,17 @@ func (p *Process) connectionStats(yield func(listener string, of telemetry.Conne
 	}
 }
 
+// replicaLags yields how far each replica is behind.
+func (p *Process) replicaLags(yield func(replica string, lag time.Duration)) {
+	for _, state := range p.store.ReplicaStates() {
+		yield(state.Name, state.Lag)
+	}
+}
+
 // StoreConfig returns the store's connection settings.
 func StoreConfig(c config.Config, log *slog.Logger) (tables.Config, error) {
 	s := tables.Config{
-		MaxConns: c.Database.MaxConns, Log: log,
+		MaxConns: c.Database.MaxConns, Log: log, ReplicaLag: c.Database.ReplicaLag,
 		QueueBytes: int64(c.Limits.TenantQueueBytes), TotalQueueBytes: int64(c.Limits.QueueBytes),
 	}
 	for _, login := range []struct {
@@ -133,12 +141,16 @@ func StoreConfig(c config.Config, log *slog.Logger) (tables.Config, error) {
 		}
 		*login.url = url
 	}
-	return s, nil
+	var err error
+	s.Replicas, err = c.Database.ReplicaURLs()
+	return s, err
 }
 
 // checkDistributed compares the configuration with the database.
-func checkDistributed(wanted config.Distributed, distributed bool) error {
-	switch {
+func checkDistributed(c config.Database, distributed bool) error {
+	switch wanted := c.Distributed; {
+	case distributed && len(c.Replicas) > 0:
+		return errors.New("database.replicas are given, and the database is distributed: a replica of one node does not have the whole log; remove them")
 	case wanted == config.DistributedTrue && !distributed:
 		return errors.New("database.distributed is true, and the database is not distributed: run `manifold migrate up --distribute`, or set it to auto")
 	case wanted == config.DistributedFalse && distributed:
@@ -158,7 +170,7 @@ func (p *Process) connect(ctx context.Context, e Extensions) error {
 		return err
 	}
 	c.Member = p.id
-	c.Observer, c.Tracer = eventlog.Observer{Appended: p.metrics.Appended}, p.tracer
+	c.Observer, c.Tracer = eventlog.Observer{Appended: p.metrics.Appended, HistoryRead: p.metrics.HistoryRead, ReplicaRefused: p.metrics.ReplicaRefused}, p.tracer
 	c.Connected = p.loginConnected
 	c.Inline = inlineFolds{&p.inline}
 	p.store, err = tables.Open(ctx, c)
@@ -169,7 +181,7 @@ func (p *Process) connect(ctx context.Context, e Extensions) error {
 	if err := p.store.CheckSchema(ctx); err != nil {
 		return err
 	}
-	if err := checkDistributed(p.config.Database.Distributed, p.store.Distributed); err != nil {
+	if err := checkDistributed(p.config.Database, p.store.Distributed); err != nil {
 		return err
 	}
 	synced, err := p.store.Synced(ctx)

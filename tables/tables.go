@@ -37,7 +37,10 @@ type Config struct {
 	Member       domain.MemberID // this process, see pg.Config; zero: none
 	Connected    func()          // called when any login has opened a connection; see pg.Config
 
+	Replicas []string // URLs of replicas; see pg.Config
+
 	QueueBytes, TotalQueueBytes int64         // see eventlog.Config
+	ReplicaLag                  time.Duration // see eventlog.Config
 	AppendTimeout               time.Duration // see eventlog.Config
 	Inline                      eventlog.Inline
 	Observer                    eventlog.Observer
@@ -81,14 +84,14 @@ type Tables struct {
 // help.
 func Open(ctx context.Context, c Config) (*Tables, error) {
 	db, err := pg.Open(ctx, pg.Config{
-		AppURL: c.AppURL, SystemURL: c.SystemURL, RetentionURL: c.RetentionURL, MaxConns: c.MaxConns, Log: c.Log, Member: c.Member, Connected: c.Connected,
+		AppURL: c.AppURL, SystemURL: c.SystemURL, RetentionURL: c.RetentionURL, MaxConns: c.MaxConns, Log: c.Log, Member: c.Member, Connected: c.Connected, Replicas: c.Replicas,
 	})
 	if err != nil {
 		return nil, err
 	}
 	t := &Tables{DB: db, TenantTables: tenant.New(db), AggregateTables: aggregate.NewPostgres(db), SchemaTables: schema.NewPostgres(db), KeyTables: auth.NewPostgres(db), MemberTables: members.NewPostgres(db)}
 	t.Log = eventlog.New(db, eventlog.Config{
-		QueueBytes: c.QueueBytes, TotalQueueBytes: c.TotalQueueBytes, AppendTimeout: c.AppendTimeout, Inline: c.Inline, Observer: c.Observer, Tracer: c.Tracer,
+		QueueBytes: c.QueueBytes, TotalQueueBytes: c.TotalQueueBytes, AppendTimeout: c.AppendTimeout, Inline: c.Inline, Observer: c.Observer, Tracer: c.Tracer, ReplicaLag: c.ReplicaLag,
 	})
 	t.Registry = registry.New(db, t.Log)
 	t.GroupTables = group.NewPostgres(db)

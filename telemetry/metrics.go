@@ -40,6 +40,7 @@ type Metrics struct {
 	reactors       *reactors
 	commands       *commands
 	egresses       *egresses
+	replicas       *replicas
 	eventsRemoved  prometheus.Counter
 	eventsRetagged prometheus.Counter
 	violations     *prometheus.CounterVec
@@ -96,6 +97,7 @@ func NewMetrics(version string) *Metrics {
 		reactors:      newReactors(),
 		commands:      newCommands(),
 		egresses:      newEgresses(),
+		replicas:      newReplicas(),
 		eventsRemoved: newEventsRemoved(), eventsRetagged: newEventsRetagged(),
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "manifold_schema_violations_total", Help: "Events that violated the schemas of their types: accepted ones (warn) and refused ones (enforce).",
@@ -113,6 +115,7 @@ func NewMetrics(version string) *Metrics {
 	m.registry.MustRegister(m.reactors.collectors()...)
 	m.registry.MustRegister(m.commands.collectors()...)
 	m.registry.MustRegister(m.egresses.collectors()...)
+	m.registry.MustRegister(m.replicas.collectors()...)
 	m.registry.MustRegister(m.eventsRemoved, m.eventsRetagged, m.violations)
 	return m
 }

@@ -121,6 +121,9 @@ func (s *Selection) Matches(event *domain.Event) bool {
 // Matches.
 func (s *Selection) TakesTurns() bool { return s.Condition != nil || s.Costly }
 
+// SeesTags reports whether the tags of an event may decide whether it is selected.
+func (s *Selection) SeesTags() bool { return len(s.Query) > 0 || s.Condition != nil }
+
 // Names reports whether an event's stream, category, type and tags are selected. It ignores the filter.
 func (s *Selection) Names(event *domain.Event) bool {
 	if s.Stream != "" {

@@ -161,9 +161,15 @@ func (h *history) read(ctx context.Context, after int64, scale int) (events []do
 	q := domain.LogQuery{From: after + 1, Limit: scale * sliceEvents / scaleMost, MaxBytes: scale * historyBytes / scaleMost}
 	h.selection.Narrow(&q)
 	some := len(q.Categories) > 0 || len(q.Types) > 0
-	if some && head-after > h.window {
-		q.To = after + h.window
-		head = q.To
+	narrowed := some && head-after > h.window
+	if narrowed {
+		head = after + h.window
+	}
+	if head > after {
+		q.To = head
+	}
+	if !h.selection.SeesTags() { // a replica may lack derived tags that were just added
+		q.AsOf = h.tail.tails.config.Events.Recent()
 	}
 	began := time.Now()
 	slice, err := h.tail.tails.config.Events.LogSlice(ctx, h.tail.tenant, q)
@@ -171,7 +177,7 @@ func (h *history) read(ctx context.Context, after int64, scale int) (events []do
 		return nil, 0, 0, err
 	}
 	switch took := time.Since(began); {
-	case took < lookedFast && q.To > 0:
+	case took < lookedFast && narrowed:
 		h.window *= 2
 	case took > lookedSlow && some:
 		h.window = max(1, min(h.window, head-after)/2)

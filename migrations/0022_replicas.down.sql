@@ -1,0 +1,1 @@
+drop table manifold.replica_beacons;
