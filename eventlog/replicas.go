@@ -75,6 +75,7 @@ type beacon struct {
 // replica is what the process knows of a replica.
 type replica struct {
 	*pg.Replica
+	logged error // why it is not read, as last logged; only watch uses it
 
 	mu          sync.Mutex
 	problem     error     // of the last check; nil: none
@@ -101,7 +102,7 @@ func newReplicas(db *pg.DB, maxLag time.Duration, observer Observer) *replicas {
 	}
 	now := time.Now()
 	for _, one := range db.Replicas {
-		r.all = append(r.all, &replica{Replica: one, problem: errBehind, behindSince: now})
+		r.all = append(r.all, &replica{Replica: one, logged: errBehind, problem: errBehind, behindSince: now})
 	}
 	return r
 }
@@ -197,7 +198,6 @@ func (r *replicas) beat(ctx context.Context) {
 
 // watch checks a replica once, and logs when that changes whether it is read.
 func (r *replicas) watch(ctx context.Context, one *replica) {
-	before := one.state(r.maxLag).Problem
 	asking, cancel := context.WithTimeout(ctx, beaconTimeout)
 	defer cancel()
 	r.mu.Lock()
@@ -218,12 +218,14 @@ func (r *replicas) watch(ctx context.Context, one *replica) {
 		err = errNotReplica
 	}
 	one.checked(asked, err, committed, number)
-	switch after := one.state(r.maxLag).Problem; {
-	case before == nil && after != nil:
-		r.db.Log.Warn("a replica is not read", "replica", one.Name, "reason", after, "error", detail)
-	case before != nil && after == nil:
+	problem := one.state(r.maxLag).Problem
+	switch {
+	case one.logged == nil && problem != nil, errors.Is(one.logged, errBehind) && err != nil: // at the start, it is behind
+		r.db.Log.Warn("a replica is not read", "replica", one.Name, "reason", problem, "error", detail)
+	case one.logged != nil && problem == nil:
 		r.db.Log.Info("a replica is read", "replica", one.Name)
 	}
+	one.logged = problem
 }
 
 // checked records the outcome of a check, which began at asked: an error, or the beacon that the replica shows, of those
