@@ -378,3 +378,39 @@ func TestDocsPage(t *testing.T) {
 		t.Error("/openapi.yaml is not the contract")
 	}
 }
+
+// Requests are checked by the keywords that OpenAPI 3.0 has, and the checker ignores those that only 3.1 has.
+func TestContractHasNoKeywordsOf31(t *testing.T) {
+	t.Parallel()
+	check := func(where string, ref *openapi3.SchemaRef) {
+		if ref == nil {
+			return
+		}
+		must(t, ref.WalkSubtree(func(_ string, ref *openapi3.SchemaRef) error {
+			s := ref.Value
+			if s.Const != nil || s.If != nil || s.Contains != nil || s.PropertyNames != nil || s.ContentSchema != nil ||
+				len(s.PrefixItems)+len(s.PatternProperties)+len(s.DependentSchemas)+len(s.DependentRequired)+len(s.Defs) > 0 ||
+				s.UnevaluatedItems.Has != nil || s.UnevaluatedItems.Schema != nil ||
+				s.UnevaluatedProperties.Has != nil || s.UnevaluatedProperties.Schema != nil {
+				t.Errorf("%s has a keyword that requests are not checked by", where)
+			}
+			return nil
+		}))
+	}
+	spec := loadContract(t)
+	for name, ref := range spec.Components.Schemas {
+		check(name, ref)
+	}
+	for path, item := range spec.Paths.Map() {
+		for method, op := range item.Operations() {
+			for _, parameter := range append(append(openapi3.Parameters{}, item.Parameters...), op.Parameters...) {
+				check(method+" "+path+" "+parameter.Value.Name, parameter.Value.Schema)
+			}
+			if op.RequestBody != nil {
+				for kind, media := range op.RequestBody.Value.Content {
+					check(method+" "+path+" "+kind, media.Schema)
+				}
+			}
+		}
+	}
+}

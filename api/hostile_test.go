@@ -170,7 +170,7 @@ func attacks(method, path string, item *openapi3.PathItem, op *openapi3.Operatio
 
 // exampleOf returns a valid value of a parameter.
 func exampleOf(p *openapi3.Parameter) string {
-	for _, example := range []any{p.Example, p.Schema.Value.Example} {
+	for _, example := range append([]any{p.Example}, p.Schema.Value.Examples...) {
 		if example != nil {
 			if parts, ok := example.([]any); ok {
 				example = parts[0]

@@ -232,7 +232,7 @@ type AggregatePreviewResult struct {
 type AggregatePreviewStep struct {
 	// Event 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Event   UUID   `json:"event"`
 	Stream  string `json:"stream"`
 	Version int64  `json:"version"`
@@ -255,7 +255,7 @@ type AggregatePreviewStep struct {
 type Answer struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id      UUID   `json:"id"`
 	Attempt int    `json:"attempt"`
 	Outcome string `json:"outcome"`
@@ -289,7 +289,7 @@ type Appended struct {
 type AppendedEvent struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id       UUID  `json:"id"`
 	Version  int64 `json:"version"`
 	Position int64 `json:"position"`
@@ -311,7 +311,7 @@ type AppendedStream struct {
 type Attempt struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id      UUID `json:"id"`
 	Attempt int  `json:"attempt"`
 }
@@ -524,7 +524,7 @@ type Conditions = any
 type ConflictingEvent struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id       UUID   `json:"id"`
 	Stream   string `json:"stream"`
 	Version  int64  `json:"version"`
@@ -539,7 +539,7 @@ type ConflictingEvent struct {
 type CreatedKey struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id        UUID      `json:"id"`
 	Name      string    `json:"name"`
 	Scopes    []Scope   `json:"scopes"`
@@ -743,7 +743,7 @@ type Difference struct {
 type DifferenceExample struct {
 	// Tenant 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Tenant UUID   `json:"tenant"`
 	Id     string `json:"id"`
 	Kind   string `json:"kind"`
@@ -793,7 +793,7 @@ type DocumentList struct {
 type Event struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id     UUID   `json:"id"`
 	Stream string `json:"stream"`
 
@@ -915,7 +915,7 @@ type Fault struct {
 
 	// EventId 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	EventId UUID `json:"eventId"`
 
 	// Stream The event's.
@@ -1013,7 +1013,7 @@ type JoinSubscription struct {
 type Key struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id        UUID       `json:"id"`
 	Name      string     `json:"name"`
 	Scopes    []Scope    `json:"scopes"`
@@ -1086,7 +1086,7 @@ type Loss struct {
 type Member struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id UUID `json:"id"`
 
 	// Name The host's name and where the process listens.
@@ -1203,7 +1203,7 @@ type NewRebuild struct {
 
 	// Keep How long the old documents stay, so that the rebuild can be rolled back, such as `1h` or `90m`; as configured.
 	//
-	// Example: 1h30m
+	// Examples: 1h30m
 	Keep string `json:"keep,omitempty"`
 
 	// Assertions Expressions `(doc) -> bool` that every document must pass, besides those of the definition.
@@ -1451,7 +1451,7 @@ type PreviewSource struct {
 type PreviewStep struct {
 	// Event 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Event UUID `json:"event"`
 
 	// Position In the log; of given events their number, from 1.
@@ -1616,7 +1616,7 @@ type Published struct {
 type PublishedEvent struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id       UUID   `json:"id"`
 	Stream   string `json:"stream"`
 	Version  int64  `json:"version"`
@@ -1692,7 +1692,7 @@ type ReadinessCheck struct {
 type Rebuild struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id         UUID   `json:"id"`
 	Projection string `json:"projection"`
 
@@ -1783,7 +1783,7 @@ type Receive struct {
 
 	// MemberId For a group with partitions, and needed there.
 	//
-	// Example: 0190d3a4-2222-7def-8123-456789abcdef
+	// Examples: 0190d3a4-2222-7def-8123-456789abcdef
 	MemberId string `json:"memberId,omitempty"`
 }
 
@@ -2106,7 +2106,7 @@ type SchemaVersion struct {
 // `events:append:heartbeat.*`, where segments are what stands between dots, `*` is one of them and `**` any number, none as
 // well. `!events:read:billing.**` excludes categories from the scopes that follow it.
 //
-// Example: events:append:heartbeat.*
+// Examples: events:append:heartbeat.*
 type Scope = string
 
 // Seek One of the two.
@@ -2131,7 +2131,7 @@ type SkippedEvent struct {
 
 	// EventId 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	EventId UUID `json:"eventId"`
 
 	// Version Of the definition, when it was skipped.
@@ -2290,7 +2290,7 @@ type SubscriptionList struct {
 type SubscriptionMember struct {
 	// MemberId 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	MemberId UUID      `json:"memberId"`
 	Label    string    `json:"label"`
 	JoinedAt time.Time `json:"joinedAt"`
@@ -2342,7 +2342,7 @@ type SubscriptionProgress struct {
 
 // SubscriptionSource One stream, or categories; the whole log where neither is named.
 type SubscriptionSource struct {
-	// Stream Example: order-1001
+	// Stream Examples: order-1001
 	Stream     string   `json:"stream,omitempty"`
 	Categories []string `json:"categories,omitempty"`
 }
@@ -2367,7 +2367,7 @@ type Tags = []Tag
 type Tenant struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id    UUID   `json:"id"`
 	Name  string `json:"name"`
 	State string `json:"state"`
@@ -2396,7 +2396,7 @@ type TenantChange struct {
 type TenantDocument struct {
 	// Tenant 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Tenant   UUID   `json:"tenant"`
 	Id       string `json:"id"`
 	Position int64  `json:"position"`
@@ -2431,7 +2431,7 @@ type TenantLagList struct {
 type TenantLag struct {
 	// Tenant 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Tenant    UUID   `json:"tenant"`
 	Name      string `json:"name"`
 	Head      int64  `json:"head"`
@@ -2450,7 +2450,7 @@ type TenantList struct {
 type TenantProgress struct {
 	// Tenant 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Tenant UUID `json:"tenant"`
 
 	// Position Up to where its log is folded into the new build.
@@ -2535,14 +2535,14 @@ type TouchedProjection struct {
 
 // UUID 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type UUID = string
 
 // UpcastStep defines model for UpcastStep.
 type UpcastStep struct {
 	// Event 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Event UUID   `json:"event"`
 	Type  string `json:"type"`
 
@@ -2678,12 +2678,12 @@ type Webhook struct {
 type WebhookAttempt struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id UUID `json:"id"`
 
 	// EventId 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	EventId UUID `json:"eventId"`
 
 	// Type The event's.
@@ -2797,7 +2797,7 @@ type WebhookReplay struct {
 type WebhookSecret struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id UUID `json:"id"`
 
 	// Secret In the answer that has made it, and nowhere else: whsec_ and 32 bytes in base64.
@@ -2810,7 +2810,7 @@ type WebhookSecret struct {
 
 // WebhookSource One stream, or categories, or a projection: then an event is sent once its documents are stored, with these. The whole log where none is named.
 type WebhookSource struct {
-	// Stream Example: order-1001
+	// Stream Examples: order-1001
 	Stream     string   `json:"stream,omitempty"`
 	Categories []string `json:"categories,omitempty"`
 	Projection string   `json:"projection,omitempty"`
@@ -2839,7 +2839,7 @@ type EventFilter = string
 
 // EventId 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type EventId = UUID
 
 // EventQuery defines model for eventQuery.
@@ -2871,7 +2871,7 @@ type IfNoneMatch = string
 
 // KeyId 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type KeyId = UUID
 
 // LastEventId defines model for lastEventId.
@@ -2879,7 +2879,7 @@ type LastEventId = string
 
 // MemberId 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type MemberId = UUID
 
 // MinPosition defines model for minPosition.
@@ -2890,7 +2890,7 @@ type Name = string
 
 // OnBehalf 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type OnBehalf = UUID
 
 // PageSize defines model for pageSize.
@@ -2904,12 +2904,12 @@ type ParkedId = string
 
 // RebuildId 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type RebuildId = UUID
 
 // SecretId 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type SecretId = UUID
 
 // Since defines model for since.
@@ -2920,7 +2920,7 @@ type StreamId = string
 
 // TenantId 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type TenantId = UUID
 
 // TicketQuery defines model for ticketQuery.

@@ -219,7 +219,7 @@ func (f *flood) attack(key, method, path string, item *openapi3.PathItem, op *op
 	for _, ref := range append(append(openapi3.Parameters{}, item.Parameters...), op.Parameters...) {
 		p := ref.Value
 		value := "1"
-		for _, example := range []any{p.Example, p.Schema.Value.Example} {
+		for _, example := range append([]any{p.Example}, p.Schema.Value.Examples...) {
 			if example != nil && value == "1" {
 				value = strings.Trim(fmt.Sprint(example), "[]")
 			}

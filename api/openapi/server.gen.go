@@ -171,7 +171,7 @@ type AggregatePreviewResult struct {
 type AggregatePreviewStep struct {
 	// Event 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Event   UUID   `json:"event"`
 	Stream  string `json:"stream"`
 	Version int64  `json:"version"`
@@ -194,7 +194,7 @@ type AggregatePreviewStep struct {
 type Answer struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id      UUID   `json:"id"`
 	Attempt int    `json:"attempt"`
 	Outcome string `json:"outcome"`
@@ -228,7 +228,7 @@ type Appended struct {
 type AppendedEvent struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id       UUID  `json:"id"`
 	Version  int64 `json:"version"`
 	Position int64 `json:"position"`
@@ -250,7 +250,7 @@ type AppendedStream struct {
 type Attempt struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id      UUID `json:"id"`
 	Attempt int  `json:"attempt"`
 }
@@ -470,7 +470,7 @@ type Conditions = any
 type ConflictingEvent struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id       UUID   `json:"id"`
 	Stream   string `json:"stream"`
 	Version  int64  `json:"version"`
@@ -485,7 +485,7 @@ type ConflictingEvent struct {
 type CreatedKey struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id        UUID    `json:"id"`
 	Name      string  `json:"name"`
 	Scopes    []Scope `json:"scopes"`
@@ -689,7 +689,7 @@ type Difference struct {
 type DifferenceExample struct {
 	// Tenant 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Tenant UUID   `json:"tenant"`
 	Id     string `json:"id"`
 	Kind   string `json:"kind"`
@@ -739,7 +739,7 @@ type DocumentList struct {
 type Event struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id     UUID   `json:"id"`
 	Stream string `json:"stream"`
 
@@ -861,7 +861,7 @@ type Fault struct {
 
 	// EventId 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	EventId UUID `json:"eventId"`
 
 	// Stream The event's.
@@ -960,7 +960,7 @@ type ImportLine struct {
 
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id *UUID `json:"id,omitempty"`
 
 	// Type What happened, such as OrderPlaced: letters, digits and `_.:/+-`.
@@ -1027,7 +1027,7 @@ type JoinSubscription struct {
 type Key struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id        UUID    `json:"id"`
 	Name      string  `json:"name"`
 	Scopes    []Scope `json:"scopes"`
@@ -1100,7 +1100,7 @@ type Loss struct {
 type Member struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id UUID `json:"id"`
 
 	// Name The host's name and where the process listens.
@@ -1217,7 +1217,7 @@ type NewRebuild struct {
 
 	// Keep How long the old documents stay, so that the rebuild can be rolled back, such as `1h` or `90m`; as configured.
 	//
-	// Example: 1h30m
+	// Examples: 1h30m
 	Keep string `json:"keep,omitempty"`
 
 	// Assertions Expressions `(doc) -> bool` that every document must pass, besides those of the definition.
@@ -1470,7 +1470,7 @@ type PreviewSource struct {
 type PreviewStep struct {
 	// Event 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Event UUID `json:"event"`
 
 	// Position In the log; of given events their number, from 1.
@@ -1635,7 +1635,7 @@ type Published struct {
 type PublishedEvent struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id       UUID   `json:"id"`
 	Stream   string `json:"stream"`
 	Version  int64  `json:"version"`
@@ -1711,7 +1711,7 @@ type ReadinessCheck struct {
 type Rebuild struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id         UUID   `json:"id"`
 	Projection string `json:"projection"`
 
@@ -1802,7 +1802,7 @@ type Receive struct {
 
 	// MemberId For a group with partitions, and needed there.
 	//
-	// Example: 0190d3a4-2222-7def-8123-456789abcdef
+	// Examples: 0190d3a4-2222-7def-8123-456789abcdef
 	MemberId string `json:"memberId,omitempty"`
 }
 
@@ -2125,7 +2125,7 @@ type SchemaVersion struct {
 // `events:append:heartbeat.*`, where segments are what stands between dots, `*` is one of them and `**` any number, none as
 // well. `!events:read:billing.**` excludes categories from the scopes that follow it.
 //
-// Example: events:append:heartbeat.*
+// Examples: events:append:heartbeat.*
 type Scope = string
 
 // Seek One of the two.
@@ -2150,7 +2150,7 @@ type SkippedEvent struct {
 
 	// EventId 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	EventId UUID `json:"eventId"`
 
 	// Version Of the definition, when it was skipped.
@@ -2309,7 +2309,7 @@ type SubscriptionList struct {
 type SubscriptionMember struct {
 	// MemberId 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	MemberId UUID   `json:"memberId"`
 	Label    string `json:"label"`
 	JoinedAt Time   `json:"joinedAt"`
@@ -2361,7 +2361,7 @@ type SubscriptionProgress struct {
 
 // SubscriptionSource One stream, or categories; the whole log where neither is named.
 type SubscriptionSource struct {
-	// Stream Example: order-1001
+	// Stream Examples: order-1001
 	Stream     string   `json:"stream,omitempty"`
 	Categories []string `json:"categories,omitempty"`
 }
@@ -2386,7 +2386,7 @@ type Tags = []Tag
 type Tenant struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id    UUID   `json:"id"`
 	Name  string `json:"name"`
 	State string `json:"state"`
@@ -2415,7 +2415,7 @@ type TenantChange struct {
 type TenantDocument struct {
 	// Tenant 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Tenant   UUID   `json:"tenant"`
 	Id       string `json:"id"`
 	Position int64  `json:"position"`
@@ -2450,7 +2450,7 @@ type TenantLagList struct {
 type TenantLag struct {
 	// Tenant 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Tenant    UUID   `json:"tenant"`
 	Name      string `json:"name"`
 	Head      int64  `json:"head"`
@@ -2469,7 +2469,7 @@ type TenantList struct {
 type TenantProgress struct {
 	// Tenant 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Tenant UUID `json:"tenant"`
 
 	// Position Up to where its log is folded into the new build.
@@ -2554,14 +2554,14 @@ type TouchedProjection struct {
 
 // UUID 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type UUID = string
 
 // UpcastStep defines model for UpcastStep.
 type UpcastStep struct {
 	// Event 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Event UUID   `json:"event"`
 	Type  string `json:"type"`
 
@@ -2697,12 +2697,12 @@ type Webhook struct {
 type WebhookAttempt struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id UUID `json:"id"`
 
 	// EventId 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	EventId UUID `json:"eventId"`
 
 	// Type The event's.
@@ -2816,7 +2816,7 @@ type WebhookReplay struct {
 type WebhookSecret struct {
 	// Id 36 characters, with hyphens.
 	//
-	// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 	Id UUID `json:"id"`
 
 	// Secret In the answer that has made it, and nowhere else: whsec_ and 32 bytes in base64.
@@ -2829,7 +2829,7 @@ type WebhookSecret struct {
 
 // WebhookSource One stream, or categories, or a projection: then an event is sent once its documents are stored, with these. The whole log where none is named.
 type WebhookSource struct {
-	// Stream Example: order-1001
+	// Stream Examples: order-1001
 	Stream     string   `json:"stream,omitempty"`
 	Categories []string `json:"categories,omitempty"`
 	Projection string   `json:"projection,omitempty"`
@@ -2858,7 +2858,7 @@ type EventFilter = string
 
 // EventId 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type EventId = UUID
 
 // EventQuery defines model for eventQuery.
@@ -2890,7 +2890,7 @@ type IfNoneMatch = string
 
 // KeyId 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type KeyId = UUID
 
 // LastEventId defines model for lastEventId.
@@ -2898,7 +2898,7 @@ type LastEventId = string
 
 // MemberId 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type MemberId = UUID
 
 // MinPosition defines model for minPosition.
@@ -2909,7 +2909,7 @@ type Name = string
 
 // OnBehalf 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type OnBehalf = UUID
 
 // PageSize defines model for pageSize.
@@ -2923,12 +2923,12 @@ type ParkedId = string
 
 // RebuildId 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type RebuildId = UUID
 
 // SecretId 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type SecretId = UUID
 
 // Since defines model for since.
@@ -2939,7 +2939,7 @@ type StreamId = string
 
 // TenantId 36 characters, with hyphens.
 //
-// Example: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
 type TenantId = UUID
 
 // TicketQuery defines model for ticketQuery.
