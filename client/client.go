@@ -13,6 +13,7 @@ import (
 //go:generate go run -C ../tools ./propertyorder ../openapi.yaml ../client/ordered.yaml
 //go:generate go tool -modfile=../tools/go.mod oapi-codegen -config client.yaml ordered.yaml
 //go:generate rm ordered.yaml
+//go:generate go run -C ../tools ./typescriptclient ../openapi.yaml ../client/typescript/src/api.gen.ts
 
 // WithKey makes a client send the key with each request.
 func WithKey(key string) ClientOption {

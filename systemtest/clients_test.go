@@ -224,9 +224,16 @@ func output(t *testing.T, command *exec.Cmd) ([]byte, error) {
 
 func runChromium(t *testing.T, folder string, given []byte) []byte {
 	browser := needed(t, "chromium", "chromium-browser", "google-chrome")
-	saw := make(chan []byte, 1)
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServer(http.Dir(folder)))
+	return browse(t, browser, mux, given)
+}
+
+// browse opens /page.html of a site in a browser, with what is given as its fragment. It returns what the page posts to
+// /told.
+func browse(t *testing.T, browser string, mux *http.ServeMux, given []byte) []byte {
+	t.Helper()
+	saw := make(chan []byte, 1)
 	mux.HandleFunc("POST /told", func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
