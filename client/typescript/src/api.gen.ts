@@ -1,4 +1,4 @@
-// Code generated from openapi.yaml by tools/typescriptclient. DO NOT EDIT.
+// Code generated from openapi.yaml by tools/clientgen. DO NOT EDIT.
 
 import type { CallOptions, Operation } from "./operation.js";
 

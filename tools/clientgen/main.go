@@ -1,6 +1,7 @@
-// Typescriptclient generates the types and operations of the TypeScript client from an OpenAPI 3.1 document.
+// Clientgen generates the types and operations of the TypeScript client from an OpenAPI 3.1 document, and for the Go
+// client, whose operations oapi-codegen generates, the table of what may be sent again.
 //
-//	typescriptclient FROM TO
+//	clientgen FROM TYPESCRIPT GO
 //
 // Each schema of the components becomes a type. Each operation becomes a method of the class Operations, which the
 // client extends with what sends requests. An operation's answer is decoded if it is JSON; other answers are returned
@@ -9,6 +10,7 @@ package main
 
 import (
 	"fmt"
+	"go/format"
 	"os"
 	"regexp"
 	"slices"
@@ -19,17 +21,17 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: typescriptclient FROM TO")
+	if len(os.Args) != 4 {
+		fmt.Fprintln(os.Stderr, "usage: clientgen FROM TYPESCRIPT GO")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2]); err != nil {
-		fmt.Fprintln(os.Stderr, "typescriptclient:", err)
+	if err := run(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+		fmt.Fprintln(os.Stderr, "clientgen:", err)
 		os.Exit(1)
 	}
 }
 
-func run(from, to string) error {
+func run(from, typeScript, goCode string) error {
 	text, err := os.ReadFile(from)
 	if err != nil {
 		return err
@@ -39,16 +41,46 @@ func run(from, to string) error {
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	g := &generator{document: node{file.Content[0]}}
-	g.printf("// Code generated from openapi.yaml by tools/typescriptclient. DO NOT EDIT.\n\n")
+	g.printf("// Code generated from openapi.yaml by tools/clientgen. DO NOT EDIT.\n\n")
 	g.printf("import type { CallOptions, Operation } from \"./operation.js\";\n")
 	for name, schema := range g.document.get("components", "schemas").members() {
 		g.declare(name, schema)
 	}
-	if err := g.operations(); err != nil {
+	all, err := g.readAll()
+	if err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
-	return os.WriteFile(to, []byte(g.out.String()), 0o644)
+	g.operations(all)
+	if err := os.WriteFile(typeScript, []byte(g.out.String()), 0o644); err != nil {
+		return err
+	}
+	table, err := format.Source([]byte(repeatableTable(all)))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(goCode, table, 0o644)
 }
+
+// repeatableTable returns the Go client's table of operations that may be sent again although their methods do not say
+// so.
+func repeatableTable(all []*operation) string {
+	var out strings.Builder
+	out.WriteString("// Code generated from openapi.yaml by tools/clientgen. DO NOT EDIT.\n\npackage client\n\n")
+	out.WriteString("// repeatable has the operations, besides GET, PUT and DELETE, that may be sent again after a lost answer. The value\n")
+	out.WriteString("// says whether that takes an Idempotency-Key.\nvar repeatable = map[string]bool{\n")
+	for _, o := range all {
+		if !o.repeatable || slices.Contains(safeMethods, strings.ToLower(o.method)) {
+			continue
+		}
+		keyed := slices.ContainsFunc(o.parameters, func(p parameter) bool { return p.name == "Idempotency-Key" })
+		fmt.Fprintf(&out, "\t%q: %v,\n", o.method+" "+o.path, keyed)
+	}
+	out.WriteString("}\n")
+	return out.String()
+}
+
+// safeMethods are those whose requests may be sent again.
+var safeMethods = []string{"get", "put", "delete"}
 
 // node is a part of the document. The zero node stands for a part that does not exist.
 type node struct{ *yaml.Node }
@@ -301,8 +333,8 @@ func (o *operation) of(in string) []parameter {
 	return slices.DeleteFunc(slices.Clone(o.parameters), func(p parameter) bool { return p.in != in })
 }
 
-// operations prints the table of operations, the types of their options, and the class with their methods.
-func (g *generator) operations() error {
+// readAll reads the operations in their order.
+func (g *generator) readAll() ([]*operation, error) {
 	var all []*operation
 	for path, item := range g.document.get("paths").members() {
 		for method, described := range item.members() {
@@ -311,13 +343,18 @@ func (g *generator) operations() error {
 			}
 			o, err := g.read(method, path, item, described)
 			if err != nil {
-				return fmt.Errorf("%s %s: %w", method, path, err)
+				return nil, fmt.Errorf("%s %s: %w", method, path, err)
 			}
 			if o != nil {
 				all = append(all, o)
 			}
 		}
 	}
+	return all, nil
+}
+
+// operations prints the table of operations, the types of their options, and the class with their methods.
+func (g *generator) operations(all []*operation) {
 	g.printf("\n/** The operations of the contract, as the client sends them. */\nexport const operations = {\n")
 	for _, o := range all {
 		g.entry(o)
@@ -334,7 +371,6 @@ func (g *generator) operations() error {
 		g.method(o)
 	}
 	g.printf("}\n")
-	return nil
 }
 
 // read reads an operation. It returns nil for one that only upgrades its connection.
@@ -342,7 +378,7 @@ func (g *generator) read(method, path string, item, described node) (*operation,
 	o := &operation{
 		id: described.get("operationId").text(), method: strings.ToUpper(method), path: path,
 		summary: described.get("summary").text(), description: described.get("description").text(),
-		repeatable: slices.Contains([]string{"get", "put", "delete"}, method) || described.get("x-repeatable").text() == "true",
+		repeatable: slices.Contains(safeMethods, method) || described.get("x-repeatable").text() == "true",
 	}
 	for _, given := range append(item.get("parameters").items(), described.get("parameters").items()...) {
 		given = g.resolve(given)
