@@ -20,7 +20,7 @@ MODULE      := github.com/manifold-es/manifold
 STATICCHECK := $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 # The prose linter. Its rules are in tools/vale, and it needs a C compiler.
 VALE        := $(GO) tool -modfile=$(CURDIR)/tools/go.mod vale --output=line
-PROSE       := openapi.yaml asyncapi.yaml README.md CHANGELOG.md CONTRIBUTING.md docs
+PROSE       := openapi.yaml asyncapi.yaml README.md CHANGELOG.md CONTRIBUTING.md docs client/README.md client/typescript/README.md
 # Separate modules, whose dependencies are not dependencies of Manifold.
 NESTED      := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod examples/*/go.mod))
 

@@ -1,7 +1,7 @@
 // Package client calls Manifold's HTTP API. Types and operations are generated from openapi.yaml: Client has a method for
 // each operation, which returns the *http.Response unread, and Read decodes it.
 //
-// By hand, around these: WithKey and WithKeys give requests a credential, WithRetries sends them again, ProblemError is a
+// Around these, WithKey and WithKeys give requests a credential, WithRetries sends them again, ProblemError is a
 // refusal, Follow iterates over events as they are appended, Pages and Documents over pages of lists, and Consume handles
 // the events of a group. README.md shows each.
 //

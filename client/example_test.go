@@ -25,7 +25,8 @@ func connect() *client.Client {
 func Example_append() {
 	ctx, c := context.Background(), connect()
 	none := "none"
-	placed, err := client.Read[client.AppendedStream](c.AppendToStream(ctx, "order-1", &client.AppendToStreamParams{ExpectedVersion: &none}, client.NewEvents{
+	params := &client.AppendToStreamParams{ExpectedVersion: &none}
+	placed, err := client.Read[client.AppendedStream](c.AppendToStream(ctx, "order-1", params, client.NewEvents{
 		{Type: "OrderPlaced", Data: json.RawMessage(`{"customer": "Ada"}`)},
 		{Type: "ItemAdded", Data: json.RawMessage(`{"sku": "A-1", "qty": 2}`)},
 	}))
@@ -38,10 +39,12 @@ func Example_append() {
 func Example_problem() {
 	ctx, c := context.Background(), connect()
 	one := "1"
-	_, err := client.Read[client.AppendedStream](c.AppendToStream(ctx, "order-1", &client.AppendToStreamParams{ExpectedVersion: &one}, client.NewEvents{
+	params := &client.AppendToStreamParams{ExpectedVersion: &one}
+	_, err := client.Read[client.AppendedStream](c.AppendToStream(ctx, "order-1", params, client.NewEvents{
 		{Type: "OrderPaid", Data: json.RawMessage(`{}`)},
 	}))
-	if problem, ok := errors.AsType[*client.ProblemError](err); ok && problem.Code == "version-conflict" {
+	var problem *client.ProblemError
+	if errors.As(err, &problem) && problem.Code == "version-conflict" {
 		fmt.Println(problem.Status, problem.Code, *problem.CurrentVersion)
 	}
 }
@@ -61,7 +64,9 @@ func Example_follow() {
 
 func Example_consume() {
 	ctx, c := context.Background(), connect()
-	group := client.NewSubscription{Source: &client.SubscriptionSource{Categories: []string{"order"}}, Types: []string{"OrderPlaced"}, Ordering: "stream"}
+	group := client.NewSubscription{
+		Source: &client.SubscriptionSource{Categories: []string{"order"}}, Types: []string{"OrderPlaced"}, Ordering: "stream",
+	}
 	if _, err := client.Read[client.Subscription](c.PutSubscription(ctx, "mail", group)); err != nil {
 		log.Fatal(err)
 	}
@@ -100,16 +105,21 @@ func Example_query() {
 func Example_command() {
 	ctx, c := context.Background(), connect()
 	_, err := client.Read[client.Aggregate](c.PutAggregate(ctx, "cart", client.Aggregate{
-		Initial:  json.RawMessage(`{"open": true}`),
-		On:       map[string]string{"CartClosed": `{"open": false}`},
-		Commands: json.RawMessage(`{"Close": {"require": [{"if": "state.open", "reject": "closed"}], "emit": [{"CartClosed": "{}"}]}}`),
+		Initial: json.RawMessage(`{"open": true}`),
+		On:      map[string]string{"CartClosed": `{"open": false}`},
+		Commands: json.RawMessage(`{"Close": {
+			"require": [{"if": "state.open", "reject": "closed"}],
+			"emit": [{"CartClosed": "{}"}]
+		}}`),
 	}))
 	if err != nil {
 		log.Fatal(err)
 	}
 	for range 2 {
-		outcome, err := client.Read[client.CommandOutcome](c.SendCommand(ctx, "cart", "1", "Close", nil, client.Command{Data: json.RawMessage(`{}`)}))
-		if problem, ok := errors.AsType[*client.ProblemError](err); ok {
+		command := client.Command{Data: json.RawMessage(`{}`)}
+		outcome, err := client.Read[client.CommandOutcome](c.SendCommand(ctx, "cart", "1", "Close", nil, command))
+		var problem *client.ProblemError
+		if errors.As(err, &problem) {
 			fmt.Println(problem.Code, problem.Reason)
 			continue
 		}

@@ -82,7 +82,7 @@ func repeatableTable(all []*operation) string {
 // safeMethods are those whose requests may be sent again.
 var safeMethods = []string{"get", "put", "delete"}
 
-// node is a part of the document. The zero node stands for a part that does not exist.
+// node is a part of the document. The zero node represents a part that does not exist.
 type node struct{ *yaml.Node }
 
 // members iterates over the members of an object in their order.
