@@ -363,7 +363,7 @@ func TestAConsumerHandlesEveryEventAndStopsGracefully(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	c := newClient(t, s.url(), client.WithKey(s.key), client.WithRetries(quick))
-	short, soon, most := 1.0, 0.001, 3
+	short, soon, most := 3.0, 0.001, 3
 	read[client.Subscription](t)(c.PutSubscription(t.Context(), "work", client.NewSubscription{
 		Ordering: "stream", AckTimeout: &short, MaxAttempts: &most, Backoff: &client.Backoff{Min: &soon, Max: &soon},
 		Source: &client.SubscriptionSource{Categories: []string{"job"}},
@@ -383,7 +383,7 @@ func TestAConsumerHandlesEveryEventAndStopsGracefully(t *testing.T) {
 			return client.ParkEvent("bad")
 		case event.Stream == "job-3" && event.Version == 1:
 			select { // longer than the lease
-			case <-time.After(2500 * time.Millisecond):
+			case <-time.After(4 * time.Second):
 			case <-ctx.Done():
 				t.Error(context.Cause(ctx))
 			}

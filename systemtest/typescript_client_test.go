@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	esbuild "github.com/evanw/esbuild/pkg/api"
+
 	"github.com/manifold-es/manifold"
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/embedded/pgtest"
@@ -221,6 +223,18 @@ func TestTypeScriptClientInBrowser(t *testing.T) {
 	}
 	if saw["error"] != nil {
 		t.Error(saw["error"])
+	}
+}
+
+// Bundlers take the client's sources as they are, for browsers too: nothing in them imports a module of Node.js.
+func TestTypeScriptClientCanBeBundled(t *testing.T) {
+	t.Parallel()
+	result := esbuild.Build(esbuild.BuildOptions{
+		EntryPoints: []string{filepath.Join(typeScriptClient, "src", "index.ts")}, Bundle: true, MinifySyntax: true,
+		Platform: esbuild.PlatformBrowser, Format: esbuild.FormatESModule, Target: esbuild.ES2022,
+	})
+	if len(result.Errors)+len(result.Warnings) > 0 || len(result.OutputFiles) != 1 {
+		t.Errorf("%v %v: %d files", result.Errors, result.Warnings, len(result.OutputFiles))
 	}
 }
 

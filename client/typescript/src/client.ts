@@ -226,17 +226,20 @@ export class Client extends Operations {
     const repeatable = operation.repeatable && !(text instanceof ReadableStream);
     for (let attempt = 1; ; attempt++) {
       signal?.throwIfAborted();
+      const key = await this.#currentKey();
       let failure: unknown;
       let pause = 0;
       const { controller, release } = linked(signal);
-      const late = operation.raw ? undefined : setTimeout(() => controller.abort(new Error(`no answer within ${patience / 1000} s`)), patience);
-      let raw = false;
+      const late = setTimeout(() => controller.abort(new Error(`no answer within ${patience / 1000} s`)), patience);
       try {
-        const response = await this.#request(url, { method: operation.method, headers, body: text, signal: controller.signal });
-        if (response.ok && operation.raw) {
-          raw = true;
-          return response;
+        const init = { method: operation.method, headers, body: text };
+        if (operation.raw) {
+          // The answer is read later, so only the caller's signal may end it.
+          const response = await this.#request(url, signal ? { ...init, signal } : init, key);
+          if (response.ok) return response;
+          throw await problemOf(response);
         }
+        const response = await this.#request(url, { ...init, signal: controller.signal }, key);
         const answer = response.status === 204 || response.status === 304 ? "" : await response.text();
         if (response.ok || response.status === 304) return decode(response, answer);
         const problem = problemOfText(response.status, answer);
@@ -252,7 +255,7 @@ export class Client extends Operations {
         if (!repeatable && !wasRefused(error)) throw lost(error, operation);
       } finally {
         clearTimeout(late);
-        if (!raw) release(); // a stream ends with the signal
+        release();
       }
       if (attempt >= attempts) throw failure instanceof ProblemError ? failure : lost(failure, operation);
       await sleep(Math.max(pause, backoff(attempt, retry)), signal);
@@ -260,8 +263,7 @@ export class Client extends Operations {
   }
 
   /** Sends a request with the credential. */
-  async #request(url: string, init: RequestInit & { headers: Record<string, string> }): Promise<Response> {
-    const key = await this.#currentKey();
+  #request(url: string, init: RequestInit & { headers: Record<string, string> }, key: string | undefined): Promise<Response> {
     return this.#fetch(url, key === undefined ? init : { ...init, headers: { ...init.headers, Authorization: `Bearer ${key}` } });
   }
 
@@ -289,7 +291,7 @@ export class Client extends Operations {
       url.searchParams.set("ticket", await this.#ticket());
       response = await this.#fetch(url.href, init); // simple, by the rules of CORS: another origin's page may send it
     } else {
-      response = await this.#request(url.href, init);
+      response = await this.#request(url.href, init, await this.#currentKey());
     }
     if (!response.ok) throw await problemOf(response);
     return response;
@@ -327,7 +329,8 @@ function expand(operation: Operation, path: Array<string | number>, options: Rec
     const value = options[name];
     if (value !== undefined) query.set(name, Array.isArray(value) ? value.join(",") : String(value));
   }
-  return query.size > 0 ? `${expanded}?${query}` : expanded;
+  const text = query.toString();
+  return text === "" ? expanded : `${expanded}?${text}`;
 }
 
 function headersOf(operation: Operation, options: Record<string, unknown>, hasBody: boolean): Record<string, string> {

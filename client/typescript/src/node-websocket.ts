@@ -8,6 +8,7 @@ interface Socket {
   write(data: Uint8Array): void;
   end(data?: Uint8Array): void;
   destroy(): void;
+  destroySoon(): void; // after what was written
   setNoDelay(): void;
   on(event: "data", listener: (chunk: Uint8Array) => void): void;
   on(event: "error", listener: (error: Error) => void): void;
@@ -83,8 +84,8 @@ export function connectInNode(http: NodeHTTP, url: URL, headers: Record<string, 
 function receive(socket: Socket, head: Uint8Array, signal: AbortSignal): MessageQueue {
   const queue = new MessageQueue(() => {
     signal.removeEventListener("abort", abort);
-    socket.end(frame(opcode.close, new Uint8Array([0x03, 0xe8]))); // 1000
-    socket.destroy();
+    socket.write(frame(opcode.close, new Uint8Array([0x03, 0xe8]))); // 1000
+    socket.destroySoon();
   });
   const abort = () => {
     queue.end(signal.reason);

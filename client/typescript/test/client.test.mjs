@@ -196,7 +196,7 @@ test("a large event arrives over a WebSocket", async () => {
 });
 
 test("a consumer handles every event, and stops gracefully", async () => {
-  await client.putSubscription("work", { source: { categories: ["job"] }, ordering: "stream", ackTimeout: 1, backoff: { min: 0.001, max: 0.001 }, maxAttempts: 3 });
+  await client.putSubscription("work", { source: { categories: ["job"] }, ordering: "stream", ackTimeout: 3, backoff: { min: 0.001, max: 0.001 }, maxAttempts: 3 });
   for (let i = 0; i < 10; i++) await client.appendToStream(`job-${i}`, numbered(1, 10));
   const versions = new Map();
   let running = 0;
@@ -209,7 +209,7 @@ test("a consumer handles every event, and stops gracefully", async () => {
       try {
         if (event.stream === "job-1" && event.version === 3 && attempt < 3) throw new Error("not yet");
         if (event.stream === "job-2" && event.version === 5) return { action: "park", reason: "bad" };
-        if (event.stream === "job-3" && event.version === 1) await new Promise((resolve) => setTimeout(resolve, 2500)); // longer than its lease
+        if (event.stream === "job-3" && event.version === 1) await new Promise((resolve) => setTimeout(resolve, 4000)); // longer than its lease
         assert.ok(!signal.aborted);
         assert.equal((versions.get(event.stream) ?? 0) < event.version, true);
         versions.set(event.stream, event.version);
