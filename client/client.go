@@ -1,9 +1,9 @@
-// Package client calls Manifold's HTTP API. Types and operations are generated from openapi.yaml: Client has a method for
-// each operation, which returns the *http.Response unread, and Read decodes it.
+// Package client calls Manifold's HTTP API. Types and operations are generated from openapi.yaml: Client has a method
+// for each operation, which returns the *http.Response unread, and Read decodes it.
 //
 // Around these, WithKey and WithKeys give requests a credential, WithRetries sends them again, ProblemError is a
-// refusal, Follow iterates over events as they are appended, Pages and Documents over pages of lists, and Consume handles
-// the events of a group. README.md shows each.
+// refusal, Follow iterates over events as they are appended, Pages and Documents over pages of lists, and Consume
+// handles the events of a group. README.md shows each.
 //
 // Use the plain methods to read long answers (an export, or events as NDJSON), since their response body is a stream.
 // ClientWithResponses has methods that also read and decode the response.

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// Handler handles an event of a group. If it returns nil, the event is acknowledged. After an error the service delivers
-// the event again, until the group's maxAttempts; see also ParkEvent, SkipEvent and RetryEvent. An event may arrive more than once.
+// Handler handles an event of a group. If it returns nil, the event is acknowledged. After an error the service
+// delivers the event again, until the group's maxAttempts; see also ParkEvent, SkipEvent and RetryEvent. An event may
+// arrive more than once.
 //
 // ctx ends when the lease of the event was lost, or when the consumer cannot wait for the handler any longer.
 type Handler func(ctx context.Context, delivery Delivery) error
@@ -23,8 +24,8 @@ type ConsumeOptions struct {
 	StopTimeout time.Duration // how long running handlers may take after the end of the context; default 30 s
 	Retry       Retry         // pauses after failed requests
 
-	// OnError is called with errors of handlers (with their event), and of requests that are sent again. It may be called
-	// concurrently.
+	// OnError is called with errors of handlers (with their event), and of requests that are sent again. It may be
+	// called concurrently.
 	OnError func(err error, event *Event)
 }
 
@@ -236,7 +237,8 @@ func (k *consumer) handle(ctx context.Context, delivery Delivery, attempt Attemp
 	k.settle(attempt, as, nil)
 }
 
-// settle ends a lease and answers its event, unless that was done before. It cancels the handler's context with a cause.
+// settle ends a lease and answers its event, unless that was done before. It cancels the handler's context with a
+// cause.
 func (k *consumer) settle(attempt Attempt, as *settlement, cause error) {
 	if held := k.end(attempt, cause); held {
 		k.answers <- answer{attempt, as}

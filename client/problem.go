@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// ProblemError is the service's refusal of a request. Its Code says what is wrong; /docs/errors of a service says what to
-// do about each.
+// ProblemError is the service's refusal of a request. Its Code says what is wrong; /docs/errors of a service says what
+// to do about each.
 type ProblemError struct{ Problem }
 
 // Error returns the place, the reason, and the code.
@@ -64,7 +64,10 @@ func refusal(status int, body []byte) *ProblemError {
 	if json.Unmarshal(body, &e.Problem) == nil && e.Code != "" {
 		return &e
 	}
-	e.Problem = Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: "unavailable", Detail: fmt.Sprintf("the service answered %d: %.200q", status, body)}
+	e.Problem = Problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status, Code: "unavailable",
+		Detail: fmt.Sprintf("the service answered %d: %.200q", status, body),
+	}
 	switch {
 	case status == http.StatusUnauthorized:
 		e.Code = "unauthenticated"

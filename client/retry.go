@@ -31,8 +31,8 @@ func (r Retry) pause(failures int) time.Duration {
 	return longest/2 + mathrand.N(longest/2+1)
 }
 
-// WithRetries makes a client send requests again that fail for a while: after 429 and 503, and after a lost answer if the
-// request cannot take effect twice. Appends, publications and commands get an Idempotency-Key, which names the same
+// WithRetries makes a client send requests again that fail for a while: after 429 and 503, and after a lost answer if
+// the request cannot take effect twice. Appends, publications and commands get an Idempotency-Key, which names the same
 // event ids each time. After an option that sets the HTTP client, it wraps that.
 func WithRetries(retry Retry) ClientOption {
 	return func(c *Client) error {
@@ -64,7 +64,8 @@ type retrier struct {
 	retry Retry
 }
 
-// Do implements HttpRequestDoer. It reads answers that are JSON to their end, since the connection may break until then.
+// Do implements HttpRequestDoer. It reads answers that are JSON to their end, since the connection may break until
+// then.
 func (r *retrier) Do(request *http.Request) (*http.Response, error) {
 	mayRepeat, keyed := repetition(request)
 	if keyed && request.Header.Get("Idempotency-Key") == "" {
@@ -101,7 +102,8 @@ func (r *retrier) Do(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// repetition reports whether a request may be sent again after a lost answer, and whether that takes an Idempotency-Key.
+// repetition reports whether a request may be sent again after a lost answer, and whether that takes an
+// Idempotency-Key.
 func repetition(request *http.Request) (allowed, keyed bool) {
 	switch request.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete:

@@ -195,6 +195,20 @@ test("a large event arrives over a WebSocket", async () => {
   }
 });
 
+test("a WebSocket that a slow consumer does not read is closed, and opened again", async () => {
+  const text = "x".repeat(900_000);
+  for (let n = 1; n <= 14; n++) await client.appendToStream("heavy-1", [{ type: "Heavy", data: { n, text } }]);
+  let reconnects = 0;
+  let n = 0;
+  const patient = new Client({ url, key, retry: quick });
+  for await (const event of patient.follow({ stream: "heavy-1", transport: "websocket", onReconnect: () => reconnects++ })) {
+    assert.equal(event.data.n, ++n);
+    if (n === 1) await new Promise((resolve) => setTimeout(resolve, 1000)); // meanwhile the queue fills up
+    if (n === 14) break;
+  }
+  assert.equal(reconnects, 1);
+});
+
 test("a consumer handles every event, and stops gracefully", async () => {
   await client.putSubscription("work", { source: { categories: ["job"] }, ordering: "stream", ackTimeout: 3, backoff: { min: 0.001, max: 0.001 }, maxAttempts: 3 });
   for (let i = 0; i < 10; i++) await client.appendToStream(`job-${i}`, numbered(1, 10));
