@@ -63,9 +63,6 @@ var packed = sync.OnceValues(func() (folder string, err error) {
 		}
 		return nil
 	}
-	if err := npm(source, "ci", "--ignore-scripts", "--prefer-offline"); err != nil {
-		return "", err
-	}
 	if err := npm(source, "pack", "--pack-destination", folder); err != nil {
 		return "", err
 	}
