@@ -532,6 +532,13 @@ export interface Definition {
   onError?: "stop" | "park";
   /** Each change of a document becomes an event of the category and type `<name>.changed`: its data is `{document, version, data}`, with `data: null` where the document was removed. The name has no hyphen then, and the source names its categories. */
   publishChanges?: boolean;
+  /** Of a shared projection: what of each tenant's documents is summed for the operator (`GET /v1/admin/totals/{name}`). `{}` counts documents. A change needs no rebuild. */
+  totals?: {
+    /** Paths of numbers in the document. */
+    sum?: string[];
+    /** The path of a text, number or boolean, such as a day, that is the document's key: there are sums for each key. At most 4,000 keys of a tenant. */
+    by?: string;
+  };
   /** Expressions `(doc) -> bool` that every document of a rebuild must pass. */
   assert?: string[];
 }
@@ -1493,6 +1500,14 @@ export interface Delivery {
   /** Counts the deliveries of the event. After a seek it continues from the highest number that the group has given. */
   attempt: number;
   ackDeadline: string;
+  /** The deliveries that count, with this one: since the last seek or replay, without those that reached nobody or were interrupted together with others. */
+  attempts: number;
+  /** Of the group. An event with as many `attempts` becomes a dead letter if it is not acknowledged. */
+  maxAttempts: number;
+  /** The group's name. */
+  group: string;
+  /** Of the group, or of the partition, after this delivery: no event up to this position is in flight. See `GET /v1/cursors`. */
+  cursor: number;
   /** Missing where the group has none. */
   partition?: number;
   /** How often the event has come back from the dead letters; missing where it has not. */
@@ -1925,6 +1940,40 @@ export interface TenantLagList {
   }>;
 }
 
+export interface TotalsPage {
+  /** The fields that are summed. */
+  sum: string[];
+  /** The field of the keys; missing where there are none. */
+  by?: string;
+  /** How many tenants have totals. Those without documents may have none. */
+  tenants: number;
+  /** How many tenants have newer documents than their totals, or none yet. Missing if a database of documents does not answer. */
+  pending?: number;
+  all: Total;
+  totals: Total[];
+}
+
+export interface Total {
+  /** Missing where the sums are over all tenants. */
+  tenant?: string;
+  tenantName?: string;
+  /** Missing where the sums are over all keys, and for documents without a key: whose value at `by` is no text, number or boolean, or longer than 100 bytes. */
+  key?: string;
+  documents: number;
+  /** By field: an exact decimal number without an exponent. Each number counts as its shortest decimal form. */
+  sums: Record<string, string>;
+  /** By field: how many documents have no number there. Fields without such documents are left out. */
+  skipped?: Record<string, number>;
+  /** The build whose documents were summed. */
+  build?: number;
+  /** Events up to here are in the tenant's totals; later ones may be. */
+  position?: number;
+  /** When the first of the tenant's documents was read. */
+  computedAt?: string;
+  /** The tenant has more than 4,000 keys, so all its documents are counted without a key. */
+  keysDropped?: boolean;
+}
+
 /** The operations of the contract, as the client sends them. */
 export const operations = {
   appendToStream: { method: "POST", path: "/v1/streams/{streamId}/events", headers: { expectedVersion: "Expected-Version", ifMatch: "If-Match", ifNoneMatch: "If-None-Match", idempotencyKey: "Idempotency-Key", traceparent: "traceparent" }, repeatable: true },
@@ -1995,6 +2044,7 @@ export const operations = {
   putUpcaster: { method: "PUT", path: "/v1/upcasters/{type}/{version}", repeatable: true },
   deleteUpcaster: { method: "DELETE", path: "/v1/upcasters/{type}/{version}", query: ["rebuild"], repeatable: true },
   listAllDocuments: { method: "GET", path: "/v1/admin/projections/{name}/documents", query: ["filter", "tenant", "fields", "pageSize", "pageToken"], repeatable: true },
+  getTotals: { method: "GET", path: "/v1/admin/totals/{name}", query: ["per", "tenant", "keyPrefix", "pageSize", "pageToken"], repeatable: true },
   listMembers: { method: "GET", path: "/v1/admin/members", repeatable: true },
   followAll: { method: "GET", path: "/v1/subscribe/$all", query: ["from", "types", "query", "filter", "ticket"], headers: { lastEventId: "Last-Event-ID" }, repeatable: true, raw: true },
   followStream: { method: "GET", path: "/v1/subscribe/streams/{streamId}", query: ["from", "types", "query", "filter", "ticket"], headers: { lastEventId: "Last-Event-ID" }, repeatable: true, raw: true },
@@ -2412,6 +2462,20 @@ export interface ListAllDocumentsOptions extends CallOptions {
   tenant?: UUID;
   /** The parts of the document to return, as paths separated by commas. Default, the whole document. */
   fields?: string;
+  /** The maximum number of items on a page. */
+  pageSize?: number;
+  /** A token from a `Link` header. Clients must not build tokens. */
+  pageToken?: string;
+}
+
+/** Options of {@link Operations.getTotals}. */
+export interface GetTotalsOptions extends CallOptions {
+  /** What there is a row for: each tenant, each key over all tenants, or each key of each tenant. */
+  per?: "tenant" | "key" | "both";
+  /** Only the documents of this tenant. */
+  tenant?: UUID;
+  /** Only documents whose key begins with it, such as `2026-03`. */
+  keyPrefix?: string;
   /** The maximum number of items on a page. */
   pageSize?: number;
   /** A token from a `Link` header. Clients must not build tokens. */
@@ -3265,6 +3329,17 @@ export abstract class Operations {
     return this.send(operations.listAllDocuments, [name], options);
   }
 
+  /**
+   * Get the totals of all tenants' documents.
+   *
+   * Of a shared projection whose definition has `totals`. A worker computes each tenant's totals from its live documents
+   * some seconds after they have changed, and later if there are many of them. `all` and `totals` are of the documents that
+   * `tenant` and `keyPrefix` select. Sums are exact decimal numbers, as texts. Tenants that are being deleted are left out.
+   */
+  getTotals(name: string, options: GetTotalsOptions = {}): Promise<TotalsPage> {
+    return this.send(operations.getTotals, [name], options);
+  }
+
   /** List the processes that work on projections. */
   listMembers(options: CallOptions = {}): Promise<MemberList> {
     return this.send(operations.listMembers, [], options);
@@ -3366,7 +3441,7 @@ export abstract class Operations {
    * At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
    * An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
    * other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-   * leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, with the next attempt. With
+   * leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
    * `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
    */
   receive(name: string, body: Receive | undefined = undefined, options: CallOptions = {}): Promise<Deliveries> {
