@@ -75,10 +75,16 @@ func (l *ledger) parkLease(le *lease, now int64, reason string) {
 
 // giveBack makes a leased event due at once. The attempt does not count, because it has reached nobody.
 func (l *ledger) giveBack(le *lease) {
+	if le.due() {
+		return
+	}
 	le.deadline = 0
-	le.base++
+	le.discount()
 	l.dirty = true
 }
+
+// discount makes a lease's attempt not count.
+func (le *lease) discount() { le.base = min(le.base+1, le.attempt-1) }
 
 // givenBack reports whether an event was given back or interrupted, and not delivered since.
 func (l *ledger) givenBack() bool {
@@ -117,11 +123,12 @@ func (l *ledger) expireLeases(now int64, maxAttempts int) (parked int) {
 	return parked
 }
 
-// unsettled counts the events of each answer that have not been settled since, by the time of the answer.
+// unsettled counts the events of each answer that were neither settled nor given back since, by the time of the answer. It
+// includes those that were interrupted before, for their leases may have had other deadlines.
 func (l *ledger) unsettled() map[int64]int {
 	counts := make(map[int64]int)
 	for _, le := range l.leaseOf {
-		if !le.due() {
+		if le.deadline != 0 {
 			counts[le.delivered]++
 		}
 	}
@@ -134,7 +141,7 @@ func (l *ledger) unsettled() map[int64]int {
 func (l *ledger) interrupt(le *lease, alone bool, now int64, maxAttempts int, reason string) (parked bool) {
 	switch {
 	case !alone:
-		le.base++
+		le.discount()
 	case le.lastAttempt(maxAttempts):
 		l.parkLease(le, now, reason)
 		return true

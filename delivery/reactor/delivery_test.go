@@ -74,7 +74,7 @@ func TestReactorGetsTheDocumentAsOfItsEvent(t *testing.T) {
 	}
 	until(t, "dead letters with the reason", func() bool {
 		letters, err := p.groups.DeadLetters(t.Context(), tenant, "reactor.keyed", 0, 10)
-		return err == nil && len(letters) > 0 && strings.Contains(letters[0].Reason, `projection "keyed" has a key other than the stream`)
+		return err == nil && len(letters) > 0 && strings.Contains(letters[0].Reason, `projection "keyed" has a key, a map or a handler in Go`)
 	})
 }
 
