@@ -201,6 +201,8 @@ func TestRefusals(t *testing.T) {
 		"scheme":           {"database: {url: 'mysql://a/b'}", nil, `database.url: its scheme is "mysql"`},
 		"several hosts":    {"database: {url: 'postgres://a:5432,b:5432/c'}", nil, "database.url: it names several hosts: add target_session_attrs=read-write"},
 		"a replica's user": {"database: {url: 'postgres://a/c', replicas: ['postgres://u:secret@b/c']}", nil, "database.replicas[0]: it has a user; remove it"},
+		"replica's login":  {"database: {url: 'postgres://a/c', replicas: ['postgres://b/c?user=u&password=secret']}", nil, "database.replicas[0]: it has a user; remove it"},
+		"the same replica": {"database: {url: 'postgres://a/c', replicas: ['postgres://b/c', 'postgres://b/d']}", nil, "database.replicas[1]: b is listed twice"},
 		"replicas in one":  {"database: {url: 'postgres://a/c', replicas: ['postgres://b/c', 'postgres://c,d/c']}", nil, "database.replicas[1]: it names several hosts; list each"},
 		"no replica":       {"database: {url: 'postgres://a/c', replicas: [b]}", nil, "database.replicas[0]: it is not a URL such as postgres://replica"},
 		"replicas' lag":    {"database: {url: 'postgres://a/c', replicaLag: 10ms}", nil, "database.replicaLag: 10ms is not between 2s and 1m0s"},

@@ -15,9 +15,15 @@ const (
 )
 
 func (d *Database) checkReplicas(refuse func(setting, format string, args ...any)) {
+	names := make(map[string]bool)
 	for i, replica := range d.Replicas {
 		if err := checkReplica(replica); err != nil {
 			refuse(fmt.Sprintf("database.replicas[%d]", i), "%s", err)
+		} else if parsed, err := url.Parse(replica); err == nil {
+			if names[parsed.Host] {
+				refuse(fmt.Sprintf("database.replicas[%d]", i), "%s is listed twice", parsed.Host)
+			}
+			names[parsed.Host] = true
 		}
 	}
 	if len(d.Replicas) > 0 && d.Distributed == DistributedTrue {
@@ -35,7 +41,7 @@ func checkReplica(text string) error {
 	switch {
 	case err != nil || parsed.Scheme != "postgres" && parsed.Scheme != "postgresql":
 		return errors.New("it is not a URL such as postgres://replica:5432/manifold")
-	case parsed.User != nil:
+	case parsed.User != nil || parsed.Query().Has("user") || parsed.Query().Has("password") || parsed.Query().Has("passfile"):
 		return errors.New("it has a user; remove it: the app login connects to replicas")
 	case strings.Contains(parsed.Host+parsed.Query().Get("host"), ","):
 		return errors.New("it names several hosts; list each replica separately")

@@ -42,7 +42,8 @@ var (
 
 	putBeacon = `
 		insert into replica_beacons as b (member_id, number, at) values ($1, $2, now())
-		on conflict (member_id) do update set number = excluded.number, at = excluded.at`
+		on conflict (member_id) do update set number = excluded.number, at = excluded.at
+		returning pg_postmaster_start_time()`
 	removeBeacon     = `delete from replica_beacons as b where b.member_id = $1`
 	removeOldBeacons = `delete from replica_beacons as b where b.at < now() - interval '1 hour'`
 )
@@ -62,8 +63,9 @@ type replicas struct {
 	turn     atomic.Uint32 // chooses the next replica
 
 	mu      sync.Mutex
-	number  int64    // of the last beacon that was begun
-	beacons []beacon // committed ones, in order
+	number  int64     // of the last beacon that was begun
+	beacons []beacon  // committed ones, in order, all on one primary
+	primary time.Time // when that server started
 }
 
 // beacon is a number that the process has committed on the primary.
@@ -176,7 +178,8 @@ func every(ctx context.Context, pause time.Duration, do func()) {
 	}
 }
 
-// beat writes a beacon. Without new beacons, replicas soon count as behind.
+// beat writes a beacon. If that fails, or the primary is another server, the earlier beacons prove nothing any longer: the
+// primary may have failed over, and a replica of the lost history may show them.
 func (r *replicas) beat(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, beaconTimeout)
 	defer cancel()
@@ -184,12 +187,18 @@ func (r *replicas) beat(ctx context.Context) {
 	r.number++
 	written := beacon{r.number, time.Now()}
 	r.mu.Unlock()
-	if _, err := r.db.System.Exec(ctx, putBeacon, r.member.String(), written.number); err != nil {
+	var primary time.Time
+	err := r.db.System.QueryRow(ctx, putBeacon, r.member.String(), written.number).Scan(&primary)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.beacons = nil
 		r.db.Log.Debug("a beacon for the replicas was not written", "error", err)
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if !primary.Equal(r.primary) {
+		r.beacons, r.primary = nil, primary
+	}
 	r.beacons = append(r.beacons, written)
 	if len(r.beacons) > keptBeacons {
 		r.beacons = slices.Delete(r.beacons, 0, len(r.beacons)-keptBeacons)
@@ -300,7 +309,9 @@ func (r *replicas) read(ctx context.Context, tenant domain.TenantID, asOf time.T
 	case errors.Is(err, pg.ErrReplicaBusy):
 		r.refused(one, "busy")
 	case err != nil:
-		one.failed()
+		if pg.SQLState(err) == "" && !errors.Is(err, context.DeadlineExceeded) {
+			one.failed() // otherwise it is the read, such as a slow one, and others need not suffer
+		}
 		r.refused(one, "failed")
 		r.db.Log.Debug("a read of a replica failed; the primary answers", "replica", one.Name, "error", err)
 	case !replays || shown < number || head < least:

@@ -1,8 +1,10 @@
 package eventlog_test
 
 import (
+	"context"
 	"fmt"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -250,5 +252,83 @@ func TestReplicasReportRemovedEvents(t *testing.T) {
 	q.To = tablestest.Append(t, l.Tables, tenant, tablestest.Counted("order-1", domain.Any, 1)).Position
 	if got := slice(); len(got.Events) != 11 || got.RemovedTo != 4 {
 		t.Errorf("%d events, removed to %d; the primary has answered the rest", len(got.Events), got.RemovedTo)
+	}
+}
+
+// After a failover that loses events, a replica that still follows the old primary, and has these events, is not read.
+func TestReplicaOfALostHistory(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.Private(t, pgtest.Replicated())
+	db := pgtest.Migrated(t, primary)
+	promoted, left := pgtest.Replica(t, primary), pgtest.Replica(t, primary)
+	at := func(raw string, hosts ...string) string {
+		u, err := url.Parse(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Host = strings.Join(hosts, ",")
+		if q := u.Query(); len(hosts) > 1 {
+			q.Set("target_session_attrs", "read-write")
+			u.RawQuery = q.Encode()
+		}
+		return u.String()
+	}
+	hostOf := func(raw string) string {
+		u, err := url.Parse(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u.Host
+	}
+	oldHost, newHost := hostOf(db.URL(migrations.RoleApp)), hostOf(promoted.URL(db.Name))
+	log := tablestest.OpenWith(t, db, func(c *tables.Config) {
+		c.Replicas, c.ReplicaLag = []string{at(c.AppURL, hostOf(left.URL(db.Name)))}, time.Minute
+		c.AppURL, c.SystemURL, c.RetentionURL = at(c.AppURL, oldHost, newHost), at(c.SystemURL, oldHost, newHost), at(c.RetentionURL, oldHost, newHost)
+	})
+	tenant := tablestest.NewTenant(t, log)
+	tablestest.Append(t, log, tenant, tablestest.Counted("old-1", domain.Any, 3))
+	await(t, "the replica to be read", func() bool { return log.ReplicaStates()[0].Problem == nil })
+	promoted.Kill()
+	other := tablestest.OpenWith(t, db, nil)
+	lost := tablestest.Append(t, other, tenant, tablestest.Counted("lost-1", domain.Any, 5)).Position
+	super, err := pgx.Connect(t.Context(), left.URL(db.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = super.Close(context.Background()) })
+	await(t, "the replica to have the events", func() bool {
+		var head int64
+		err := super.QueryRow(t.Context(), "select head from manifold.logs where tenant_id = $1", tenant.String()).Scan(&head)
+		return err == nil && head == lost
+	})
+	primary.Kill()
+	if err := promoted.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), promoted.URL(db.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	if _, err := conn.Exec(t.Context(), "select pg_promote()"); err != nil {
+		t.Fatal(err)
+	}
+	var head int64
+	await(t, "an append to the new primary", func() bool {
+		appended, err := log.Append(t.Context(), tenant, tablestest.Counted("new-1", domain.Any, 5))
+		head = appended.Position
+		return err == nil
+	})
+	if head != lost {
+		t.Fatalf("the new events end at %d, the lost ones at %d", head, lost)
+	}
+	for range 20 {
+		read, err := log.ReadLog(t.Context(), tenant, domain.LogQuery{From: 1, To: head, Limit: 100, AsOf: log.Recent()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := read[len(read)-1]; last.Stream != "new-1" {
+			t.Fatalf("the event at %d is one of %s", last.Position, last.Stream)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/erasure"
@@ -92,7 +93,10 @@ func (p *Process) startBackground(ctx context.Context) {
 	start("follow changes of retention policies", func(ctx context.Context) error {
 		return p.store.ListenRetention(ctx, p.retention.Notice)
 	})
-	start("erase tenants", erasure.New(erasure.Options{Tenants: p.store.TenantTables, Registry: p.store.Registry, Rows: p.store.ErasureTables, Drivers: p.drivers, Log: p.log}).Run)
+	start("erase tenants", erasure.New(erasure.Options{
+		Tenants: p.store.TenantTables, Registry: p.store.Registry, Rows: p.store.ErasureTables, Drivers: p.drivers, Log: p.log,
+		Settle: time.Minute + p.config.Database.ReplicaLag, // a replica may show an erased log for as long
+	}).Run)
 	p.background.spawn("deploy projections", func() { p.deployRest(ctx) })
 }
 
