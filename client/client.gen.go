@@ -327,6 +327,15 @@ type Backoff struct {
 	Max *float64 `json:"max,omitempty"`
 }
 
+// Caller defines model for Caller.
+type Caller struct {
+	Tenant *Named `json:"tenant,omitempty"`
+	Key    *Named `json:"key,omitempty"`
+
+	// Scopes Those of the key; of an operator's key, `operator`.
+	Scopes []Scope `json:"scopes"`
+}
+
 // CloudEvent A CloudEvent 1.0. What stands beside these fields is an extension: a string, `true` or `false`, or a whole number of 32 bits. The
 // service gives each event `manifoldid`, `manifoldstream`, `manifoldversion`, `manifoldposition` and `manifoldrecordedat`, and
 // `manifoldmetadata`, `manifoldtags` (its tags, separated by spaces) and `traceparent` where it has such. `manifoldgap` says in a word why an event has no data, as the reason of an event's gap does.
@@ -1147,6 +1156,15 @@ type Nack struct {
 
 	// Reason For people; kept with a retry and a dead letter.
 	Reason string `json:"reason,omitempty"`
+}
+
+// Named defines model for Named.
+type Named struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id   UUID   `json:"id"`
+	Name string `json:"name"`
 }
 
 // NewEvent At most 1 MiB of data and metadata together. U+0000 cannot be kept. A number has at most 309 digits before the decimal point and 340 after it, written without an exponent; written so, data and metadata have at most 2 MiB each.
@@ -5694,6 +5712,13 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/webhooks/{name}/test (the `TestWebhook` operationId).
 	TestWebhook(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// Whoami Get the caller's tenant and scopes
+	//
+	// With any valid key, so that a client can offer what its key may do. An operator's key has no tenant and no id.
+	//
+	// Corresponds with GET /v1/whoami (the `Whoami` operationId).
+	Whoami(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// Gateway Open the WebSocket gateway
 	//
 	// Subscriptions, groups and publishing over one connection, with a correlation id for each message: `asyncapi.yaml` describes
@@ -9189,6 +9214,23 @@ func (c *Client) RemoveWebhookSecret(ctx context.Context, name WebhookName, secr
 // Corresponds with POST /v1/webhooks/{name}/test (the `TestWebhook` operationId).
 func (c *Client) TestWebhook(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewTestWebhookRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Whoami Get the caller's tenant and scopes
+//
+// With any valid key, so that a client can offer what its key may do. An operator's key has no tenant and no id.
+//
+// Corresponds with GET /v1/whoami (the `Whoami` operationId).
+func (c *Client) Whoami(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWhoamiRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -16996,6 +17038,33 @@ func NewTestWebhookRequest(server string, name WebhookName) (*http.Request, erro
 	return req, nil
 }
 
+// NewWhoamiRequest constructs an http.Request for the Whoami method
+func NewWhoamiRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/whoami")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGatewayRequest constructs an http.Request for the Gateway method
 func NewGatewayRequest(server string, params *GatewayParams) (*http.Request, error) {
 	var err error
@@ -18971,6 +19040,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/webhooks/{name}/test (the `TestWebhook` operationId).
 	TestWebhookWithResponse(ctx context.Context, name WebhookName, reqEditors ...RequestEditorFn) (*TestWebhookResponse, error)
+
+	// WhoamiWithResponse Get the caller's tenant and scopes
+	//
+	// With any valid key, so that a client can offer what its key may do. An operator's key has no tenant and no id.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/whoami (the `Whoami` operationId).
+	WhoamiWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*WhoamiResponse, error)
 
 	// GatewayWithResponse Open the WebSocket gateway
 	//
@@ -26967,6 +27045,54 @@ func (r TestWebhookResponse) ContentType() string {
 	return ""
 }
 
+type WhoamiResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Caller
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r WhoamiResponse) GetJSON200() *Caller {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r WhoamiResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r WhoamiResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r WhoamiResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r WhoamiResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r WhoamiResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GatewayResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -29976,6 +30102,21 @@ func (c *ClientWithResponses) TestWebhookWithResponse(ctx context.Context, name 
 		return nil, err
 	}
 	return ParseTestWebhookResponse(rsp)
+}
+
+// WhoamiWithResponse Get the caller's tenant and scopes
+//
+// With any valid key, so that a client can offer what its key may do. An operator's key has no tenant and no id.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/whoami (the `Whoami` operationId).
+func (c *ClientWithResponses) WhoamiWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*WhoamiResponse, error) {
+	rsp, err := c.Whoami(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseWhoamiResponse(rsp)
 }
 
 // GatewayWithResponse Open the WebSocket gateway
@@ -36222,6 +36363,39 @@ func ParseTestWebhookResponse(rsp *http.Response) (*TestWebhookResponse, error) 
 			return nil, err
 		}
 		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseWhoamiResponse parses an HTTP response from a WhoamiWithResponse call
+func ParseWhoamiResponse(rsp *http.Response) (*WhoamiResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &WhoamiResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Caller
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

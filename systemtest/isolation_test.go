@@ -253,6 +253,7 @@ var tries = map[string]try{
 	"createKey":           {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
 	"listKeys":            {status: []int{200}, own: true},
 	"revokeKey":           {status: []int{204}},
+	"whoami":              {status: []int{200}, own: true},
 	"deleteProjection":    {status: []int{204}},
 	"deleteAggregate":     {status: []int{204}},
 
@@ -298,7 +299,7 @@ var sequence = []string{
 	"putRetention", "getRetention", "listRetention", "runRetention", "getReports", "putReports",
 	"putUpcaster", "getUpcaster", "listUpcasters", "previewUpcaster", "deleteUpcaster",
 	"putSchema", "putSchemaRule", "getSchema", "getSchemaVersion", "listSchemas", "eventContract", "checkSchema", "deleteSchema",
-	"createKey", "listKeys", "revokeKey", "createTenantKey", "listTenantKeys", "revokeTenantKey", "redactEvent",
+	"whoami", "createKey", "listKeys", "revokeKey", "createTenantKey", "listTenantKeys", "revokeTenantKey", "redactEvent",
 	"createTenant", "listAllDocuments", "getTotals", "getAllLag", "listTenants", "listMembers", "getTenant", "changeTenant",
 	"livez", "readyz", "metrics", "contract", "docs", "docsErrors",
 	"deleteWebhook", "deleteRetention", "deleteProjection", "deleteAggregate", "deleteTenant",

@@ -273,6 +273,15 @@ type BadLine struct {
 	Reason string `json:"reason"`
 }
 
+// Caller defines model for Caller.
+type Caller struct {
+	Tenant *Named `json:"tenant,omitempty"`
+	Key    *Named `json:"key,omitempty"`
+
+	// Scopes Those of the key; of an operator's key, `operator`.
+	Scopes []Scope `json:"scopes"`
+}
+
 // CloudEvent A CloudEvent 1.0. What stands beside these fields is an extension: a string, `true` or `false`, or a whole number of 32 bits. The
 // service gives each event `manifoldid`, `manifoldstream`, `manifoldversion`, `manifoldposition` and `manifoldrecordedat`, and
 // `manifoldmetadata`, `manifoldtags` (its tags, separated by spaces) and `traceparent` where it has such. `manifoldgap` says in a word why an event has no data, as the reason of an event's gap does.
@@ -1161,6 +1170,15 @@ type Nack struct {
 
 	// Reason For people; kept with a retry and a dead letter.
 	Reason string `json:"reason,omitempty"`
+}
+
+// Named defines model for Named.
+type Named struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id   UUID   `json:"id"`
+	Name string `json:"name"`
 }
 
 // NewEvent At most 1 MiB of data and metadata together. U+0000 cannot be kept. A number has at most 309 digits before the decimal point and 340 after it, written without an exponent; written so, data and metadata have at most 2 MiB each.
@@ -3962,6 +3980,9 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	add("DELETE", "/v1/keys/{keyId}", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeRevokeKey, operations.RevokeKey)
 	})
+	add("GET", "/v1/whoami", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeWhoami, operations.Whoami)
+	})
 }
 
 // GetAllLagRequest is the decoded request of an operation.
@@ -4579,6 +4600,10 @@ type TestWebhookRequest struct {
 	Name WebhookName
 }
 
+// WhoamiRequest is the decoded request of an operation.
+type WhoamiRequest struct {
+}
+
 // Operations has a method for each operation. C is the type of its callers. The response to an error is ignored.
 type Operations[C any] interface {
 	// GetAllLag Get the lag of all tenants' groups and projections
@@ -4911,6 +4936,9 @@ type Operations[C any] interface {
 	// TestWebhook Send a test message
 	// (POST /v1/webhooks/{name}/test)
 	TestWebhook(ctx context.Context, caller C, request TestWebhookRequest) (*Response, error)
+	// Whoami Get the caller's tenant and scopes
+	// (GET /v1/whoami)
+	Whoami(ctx context.Context, caller C, request WhoamiRequest) (*Response, error)
 }
 
 func decodeGetAllLag(ctx echo.Context) (request GetAllLagRequest, err error) {
@@ -6342,5 +6370,9 @@ func decodeTestWebhook(ctx echo.Context) (request TestWebhookRequest, err error)
 	if err != nil {
 		return request, invalidParameter("name", err)
 	}
+	return request, err
+}
+
+func decodeWhoami(ctx echo.Context) (request WhoamiRequest, err error) {
 	return request, err
 }

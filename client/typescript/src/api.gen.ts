@@ -1327,6 +1327,18 @@ export interface Key {
   revokedAt?: string;
 }
 
+export interface Caller {
+  tenant?: Named;
+  key?: Named;
+  /** Those of the key; of an operator's key, `operator`. */
+  scopes: Scope[];
+}
+
+export interface Named {
+  id: UUID;
+  name: string;
+}
+
 export interface CreatedKey {
   id: UUID;
   name: string;
@@ -2109,6 +2121,7 @@ export const operations = {
   listKeys: { method: "GET", path: "/v1/keys", query: ["pageSize", "pageToken"], repeatable: true },
   createKey: { method: "POST", path: "/v1/keys" },
   revokeKey: { method: "DELETE", path: "/v1/keys/{keyId}", repeatable: true },
+  whoami: { method: "GET", path: "/v1/whoami", repeatable: true },
   livez: { method: "GET", path: "/livez", repeatable: true, raw: true },
   readyz: { method: "GET", path: "/readyz", repeatable: true },
   metrics: { method: "GET", path: "/metrics", repeatable: true, raw: true },
@@ -3912,6 +3925,15 @@ export abstract class Operations {
   /** Revoke a key of the caller's tenant. */
   revokeKey(keyId: UUID, options: CallOptions = {}): Promise<void> {
     return this.send(operations.revokeKey, [keyId], options);
+  }
+
+  /**
+   * Get the caller's tenant and scopes.
+   *
+   * With any valid key, so that a client can offer what its key may do. An operator's key has no tenant and no id.
+   */
+  whoami(options: CallOptions = {}): Promise<Caller> {
+    return this.send(operations.whoami, [], options);
   }
 
   /** Check liveness. */
