@@ -88,8 +88,10 @@ var imports = map[string][]string{
 	"api": {
 		"domain", "telemetry/tracing", "auth", "members", "tenant", "aggregate", "eventlog", "retention", "delivery/webhook", "fairshare", "cloudevents", "expr", "expr/filter", "projection",
 		"projection/folding", "projection/totals", "rebuild", "delivery/group", "delivery/report", "delivery/tail", "upcasting", "schema",
-		"api/access", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire",
+		"api/access", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire", "console",
 	},
+	// Files, which know only the contract.
+	"console":      {},
 	"api/gateway":  {"telemetry/tracing", "aggregate", "api/access", "api/problem", "api/socket", "api/transfer", "api/wire", "auth", "delivery/group", "delivery/tail", "domain", "fairshare"},
 	"api/wire":     {"aggregate", "api/access", "auth", "api/problem", "api/socket", "cloudevents", "delivery/tail", "domain"},
 	"api/access":   {"api/problem", "auth", "delivery/group", "domain"},

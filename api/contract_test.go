@@ -108,6 +108,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	own := documented.run(a, "createKey", 201)
 	documented.params["keyId"] = own.text("id")
 	documented.run(a, "listKeys", 200)
+	documented.run(a, "whoami", 200)
 	documented.run(a, "revokeKey", 204)
 
 	documented.run(a, "appendToStream", 201)

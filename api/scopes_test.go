@@ -96,7 +96,7 @@ var categoryCalls = map[string]categoryCall{
 	"testWebhook":             {method: "POST", path: "/v1/webhooks/{c}/test"},
 	"listCursors":             {method: "GET", path: "/v1/cursors", filtered: `"name":"{c}"`},
 	"getLag":                  {method: "GET", path: "/v1/lag", filtered: `"name":"{c}"`},
-	"whoami":                  {method: "GET", path: "/v1/whoami", filtered: `events:append:{c}"`},
+	"whoami":                  {method: "GET", path: "/v1/whoami", filtered: `"events:append:{c}"`},
 }
 
 // eventOf returns the id of an event of the category.

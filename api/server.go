@@ -241,7 +241,7 @@ func (s *Server) routes() error {
 			problems = append(problems, fmt.Errorf("%s is in openapi.yaml, but has no handler", name))
 		}
 	}
-	problems = append(problems, s.docsAssets())
+	problems = append(problems, s.docsAssets(), s.consoleRoutes())
 	return errors.Join(problems...)
 }
 

@@ -36,7 +36,6 @@ func TestProblems(t *testing.T) {
 		{a, "GET", "/v1/tenants", nil, nil, 403, domain.CodeForbidden, "Authorization"},
 		{w.operator(), "GET", "/v1/streams", nil, nil, 403, domain.CodeForbidden, "Authorization"},
 		{a, "GET", "/v1/nothing", nil, nil, 404, domain.CodeNotFound, ""},
-		{a, "GET", "/", nil, nil, 404, domain.CodeNotFound, ""},
 		{a, "PUT", "/v1/streams", nil, nil, 405, "method-not-allowed", ""},
 		{a, "DELETE", "/v1/streams/order-1", nil, nil, 405, "method-not-allowed", ""},
 		{a, "POST", "/v1/projections", "{", nil, 400, domain.CodeInvalidJSON, "body"},

@@ -3,6 +3,7 @@ module github.com/manifold-es/manifold/tools
 go 1.26.0
 
 tool (
+	github.com/evanw/esbuild/cmd/esbuild
 	github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen
 	github.com/vale-cli/vale/v3/cmd/vale
 	honnef.co/go/tools/cmd/staticcheck
@@ -27,6 +28,7 @@ require (
 	github.com/dlclark/regexp2/v2 v2.5.2 // indirect
 	github.com/dprotaso/go-yit v0.0.0-20220510233725-9ba8df137936 // indirect
 	github.com/errata-ai/ini v1.63.0 // indirect
+	github.com/evanw/esbuild v0.28.2 // indirect
 	github.com/expr-lang/expr v1.17.7 // indirect
 	github.com/fatih/color v1.18.0 // indirect
 	github.com/getkin/kin-openapi v0.142.0 // indirect

@@ -1,0 +1,134 @@
+import { type Caller, Client, ProblemError } from "../../../client/typescript/src/index.js";
+import { Store, useStore } from "./store";
+
+/** Who is signed in. The key is in the page's memory only. */
+export interface Session {
+  key: string;
+  caller: Caller;
+  client: Client;
+}
+
+export type Scope =
+  | "events:append"
+  | "events:read"
+  | "events:consume"
+  | "commands:send"
+  | "documents:read"
+  | "projections:write"
+  | "subscriptions:write"
+  | "tenant:admin"
+  | "operator";
+
+/** The session, and, without one, why it has ended and which key the sign-in form offers. */
+export const session = new Store<{ current?: Session; starting?: boolean; reason?: string; offered?: string }>({ starting: true });
+
+/** Returns the session. Only pages call it, and they are shown only to those who are signed in. */
+export function useSession(): Session {
+  return useStore(session).current!;
+}
+
+/** Returns a function that reports whether the key has one of the scopes, for some categories at least. */
+export function useMay(): (...scopes: Scope[]) => boolean {
+  const { caller } = useSession();
+  return (...scopes) => caller.scopes.some((granted) => scopes.some((scope) => granted === scope || granted.startsWith(scope + ":")));
+}
+
+function clientOf(key: string): Client {
+  return new Client({
+    key,
+    retry: { attempts: 3 },
+    fetch: async (input, init) => {
+      const response = await fetch(input, { ...init, credentials: "omit" });
+      if (response.status === 401) expire(key);
+      return response;
+    },
+  });
+}
+
+/** Signs in with a key. It rejects if the service refuses the key, and changes nothing then. */
+export async function signIn(key: string): Promise<void> {
+  const client = clientOf(key);
+  const caller = await client.whoami();
+  session.value = { current: { key, caller, client } };
+  channel?.postMessage({ kind: "key", key });
+}
+
+/** Signs out, in every tab. */
+export function signOut(): void {
+  channel?.postMessage({ kind: "signed-out" });
+  session.value = {};
+}
+
+function expire(key: string): void {
+  if (session.value.current?.key !== key) return;
+  session.value = { reason: "The service no longer accepts this key: it was revoked, or its tenant is suspended or deleted." };
+}
+
+/** The time for which a reload may keep the key, in milliseconds. */
+const reloadTime = 15_000;
+const handover = "manifold-console-reload";
+
+/**
+ * Tabs of the same origin hand each other the key, so that a link opens in a new tab signed in. Nothing is stored.
+ */
+const channel = typeof BroadcastChannel === "undefined" ? undefined : new BroadcastChannel("manifold-console");
+
+/** Begins with the key of the address's fragment, of the page before a reload, or of another tab. */
+export async function start(): Promise<void> {
+  const given = keyOfFragment();
+  const kept = keyOfReload();
+  addEventListener("pagehide", keepForReload);
+  addEventListener("pageshow", () => sessionStorage.removeItem(handover));
+  const key = given?.trusted ? given.key : (kept ?? (await keyOfAnotherTab()));
+  if (channel) channel.onmessage = ({ data }) => answerTab(data);
+  if (key !== undefined) {
+    try {
+      await signIn(key);
+      return;
+    } catch (error) {
+      session.value = { reason: error instanceof ProblemError && error.status !== 401 ? error.message : "The service does not accept the key." };
+      return;
+    }
+  }
+  session.value = given ? { offered: given.key } : {};
+}
+
+/**
+ * Takes the key out of the address: a fragment is never sent to a server. Only on this machine, where `manifold dev`
+ * prints such an address, does the key sign in by itself. Elsewhere a link could put a visitor into a foreign tenant
+ * unnoticed, so the form offers the key.
+ */
+function keyOfFragment(): { key: string; trusted: boolean } | undefined {
+  const key = new URLSearchParams(location.hash.slice(1)).get("key");
+  if (!key) return undefined;
+  history.replaceState(null, "", location.pathname + location.search);
+  return { key, trusted: ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname) };
+}
+
+function keepForReload(): void {
+  const { current } = session.value;
+  if (current) sessionStorage.setItem(handover, JSON.stringify({ key: current.key, at: Date.now() }));
+}
+
+function keyOfReload(): string | undefined {
+  const text = sessionStorage.getItem(handover);
+  sessionStorage.removeItem(handover);
+  if (text === null) return undefined;
+  const { key, at } = JSON.parse(text) as { key: string; at: number };
+  return Date.now() - at < reloadTime ? key : undefined;
+}
+
+function keyOfAnotherTab(): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    if (!channel) return resolve(undefined);
+    channel.onmessage = ({ data }) => data.kind === "key" && resolve(data.key);
+    channel.postMessage({ kind: "ask" });
+    setTimeout(resolve, 100);
+  });
+}
+
+function answerTab(message: { kind: string }): void {
+  const { current } = session.value;
+  if (message.kind === "ask" && current) channel?.postMessage({ kind: "key", key: current.key });
+  if (message.kind === "signed-out" && current) session.value = {};
+}

@@ -1,0 +1,33 @@
+import { useState } from "preact/hooks";
+import { session, signIn } from "./session";
+import { useStore } from "./store";
+import { Button, Field, messageOf, Title } from "./ui";
+
+export function SignIn() {
+  const { reason, offered } = useStore(session);
+  const [key, setKey] = useState(offered ?? "");
+  const [error, setError] = useState(reason);
+  const [busy, setBusy] = useState(false);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      await signIn(key.trim());
+    } catch (problem) {
+      setError(messageOf(problem));
+      setBusy(false);
+    }
+  };
+  return (
+    <main class="signin" id="main">
+      <form class="panel" onSubmit={submit}>
+        <svg class="mark" viewBox="0 0 20 20" aria-hidden="true"><path d="M3 16V5l7 7 7-7v11" /></svg>
+        <Title text="Sign in" about="With an API key of your tenant, or an operator key. The console shows what the key may do." />
+        {error && <p class="problem" role="alert">{error}</p>}
+        <Field label="Key" type="password" value={key} required autofocus placeholder="mfk_…" onInput={(event) => setKey(event.currentTarget.value)} />
+        <Button tone="primary" type="submit" disabled={busy || key.trim() === ""}>{busy ? "Checking the key …" : "Sign in"}</Button>
+        <p class="muted small">The key stays in this page's memory, and is forgotten when you close the last tab.</p>
+      </form>
+    </main>
+  );
+}
