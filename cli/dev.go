@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/manifold-es/manifold/config"
+	"github.com/manifold-es/manifold/console"
 	"github.com/manifold-es/manifold/embedded"
 	"github.com/manifold-es/manifold/listen"
 	"github.com/manifold-es/manifold/migrations"
@@ -164,6 +165,7 @@ func devGuide(address string, secrets *devSecrets) string {
 Manifold is ready.
 
   URL           %[1]s        (contract: %[1]s/docs)
+  console       %[1]s%[7]s#key=%[2]s
   key           %[2]s
   operator key  %[3]s
 
@@ -184,5 +186,5 @@ For the other commands of manifold, in another terminal:
   export MANIFOLD_OPERATOR_KEY=%[3]s    # for tenants, keys and usage
 
 Ctrl-C stops it; all data is kept.
-`, url, secrets.Key, secrets.OperatorKey, service.DemoStream, header, service.DemoProjection)
+`, url, secrets.Key, secrets.OperatorKey, service.DemoStream, header, service.DemoProjection, console.Path)
 }

@@ -49,6 +49,9 @@ func TestDev(t *testing.T) {
 			lines = append(lines, line)
 		}
 	}
+	if link := url + "/console#key=" + key; !strings.Contains(d.output(), link) {
+		t.Errorf("it does not show %s:\n%s", link, d.output())
+	}
 	if len(lines) != 3 {
 		t.Fatalf("it shows %d curl lines:\n%s", len(lines), d.output())
 	}
