@@ -232,7 +232,7 @@ function Schemas() {
   return (
     <Panel title="Schemas">
       <Await of={schemas} what="schemas">
-        {(list) => list.length === 0 ? <Empty command="manifold schema put OrderPlaced order-placed.json">No event type has a schema yet.</Empty> : (
+        {(list) => list.length === 0 ? <Empty command="manifold schema put OrderPlaced -f order-placed.json">No event type has a schema yet.</Empty> : (
           <Table label="Schemas" heads={["Type", "Version", "Compatibility", "By", "Created"]} rows={list} keyOf={({ type }) => type}
             row={(s) => [<Link to={href(["admin", "schemas", s.type])}>{s.type}</Link>, count(s.version), s.compatibility, s.by, <Time at={s.createdAt} />]} />
         )}

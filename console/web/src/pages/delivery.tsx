@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import type { Subscription, SubscriptionProgress, Webhook, WebhookAttempt } from "../../../../client/typescript/src/index.js";
+import type { Client, Subscription, SubscriptionProgress, Webhook, WebhookAttempt } from "../../../../client/typescript/src/index.js";
 import { collect, useData } from "../data";
 import { count, plural } from "../format";
 import { goQuery, href, Link, usePlace } from "../router";
@@ -11,6 +11,12 @@ export function Delivery() {
   if (path[1] === "groups" && path[2] !== undefined) return <Group key={path[2]} name={path[2]} />;
   if (path[1] === "webhooks" && path[2] !== undefined) return <WebhookPage key={path[2]} name={path[2]} />;
   return <Overview />;
+}
+
+/** Loads all webhooks. The list does not say which ones fail, so those that retry are asked for one by one. */
+export async function loadWebhooks(client: Client, signal: AbortSignal): Promise<Webhook[]> {
+  const { items } = await collect(client.pages(client.listWebhooks({ signal }), { signal }), (page) => page.webhooks);
+  return Promise.all(items.map((w) => (w.progress.retrying + w.progress.inFlight > 0 ? client.getWebhook(w.name, { signal }) : w)));
 }
 
 const sourceOf = ({ source, types }: { source: { stream?: string; categories?: string[] }; types?: string[] }): string =>
@@ -30,13 +36,13 @@ function Overview() {
     const { items } = await collect(client.pages(client.listSubscriptions({ signal }), { signal }), (page) => page.subscriptions);
     return items.filter(({ name }) => !name.startsWith("webhook."));
   }, [], { every: 3000 });
-  const webhooks = useData((signal) => collect(client.pages(client.listWebhooks({ signal }), { signal }), (page) => page.webhooks), [], { every: 3000 });
+  const webhooks = useData((signal) => loadWebhooks(client, signal), [], { every: 3000 });
   return (
     <>
       <Title text="Delivery" about="Groups of consumers, and webhooks" />
       <Panel title="Groups">
         <Await of={groups} what="groups">
-          {(list) => list.length === 0 ? <Empty command="manifold group create send-mail --category order">There is no group yet. Create one, and receive its events:</Empty> : (
+          {(list) => list.length === 0 ? <Empty command="manifold group put send-mail --category order">There is no group yet. Create one, and receive its events:</Empty> : (
             <Table label="Groups" heads={["Name", "State", "Events", "After position", "In flight", "Retrying", "Dead letters"]} rows={list} keyOf={({ name }) => name}
               row={(g) => {
                 const t = totals(g.progress, g.head);
@@ -50,7 +56,7 @@ function Overview() {
       </Panel>
       <Panel title="Webhooks">
         <Await of={webhooks} what="webhooks">
-          {({ items }) => items.length === 0 ? <Empty command="manifold webhook create orders --url https://example.com/hook --category order">There is no webhook yet. Create one:</Empty> : (
+          {(items) => items.length === 0 ? <Empty command="manifold webhook put orders --to https://example.com/hook --category order">There is no webhook yet. Create one:</Empty> : (
             <Table label="Webhooks" heads={["Name", "State", "URL", "Events", "Retrying", "Dead letters"]} rows={items} keyOf={({ name }) => name}
               row={(w) => [
                 <Link to={href(["delivery", "webhooks", w.name])}>{w.name}</Link>, <WebhookBadge of={w} />, <span class="url">{w.url}</span>, sourceOf(w), count(w.progress.retrying),
@@ -225,8 +231,8 @@ function WebhookPage({ name }: { name: string }) {
       <Await of={webhook} what="the webhook">
         {(w) => (
           <>
-            {w.disabled && <p class="problem">Disabled <Time at={w.disabled.at} />: {w.disabled.reason}. Fix the receiver, then resume.</p>}
-            {!w.disabled && w.failing && <p class="problem">Failing since <Time at={w.failing.since} /> ({plural(w.failing.attempts, "attempt")}): {w.failing.error ?? `status ${w.failing.status}`}</p>}
+            {w.disabled && <p class="problem">It was disabled <Time at={w.disabled.at} />: {w.disabled.reason}. Fix the receiver, then resume.</p>}
+            {!w.disabled && w.failing && <p class="problem">It began to fail <Time at={w.failing.since} /> ({plural(w.failing.attempts, "attempt")}): {w.failing.error ?? `status ${w.failing.status}`}</p>}
             <Facts of={[
               ["State", <WebhookBadge of={w} />], ["URL", <span class="url">{w.url}</span>], ["Events", sourceOf(w)], ["Done up to", `${count(w.progress.checkpoint)} of ${count(w.head)}`],
               ["In flight", count(w.progress.inFlight)], ["Retrying", count(w.progress.retrying)],

@@ -108,7 +108,7 @@ interface Ring {
 function useEvents(selection: Selection, live: boolean) {
   const { client } = useSession();
   const [ring, setRing] = useState<Ring>({ events: [], complete: false, added: 0 });
-  const [state, setState] = useState<{ loading: boolean; error?: unknown; broken?: boolean }>({ loading: true });
+  const [state, setState] = useState<{ loading: boolean; error?: unknown; connection: "connecting" | "live" | "broken" }>({ loading: true, connection: "connecting" });
   const loading = useRef(false);
   const controller = useMemo(() => new AbortController(), []);
   useEffect(() => () => controller.abort(new DOMException("left", "AbortError")), []);
@@ -140,8 +140,8 @@ function useEvents(selection: Selection, live: boolean) {
       from: "end", signal: left.signal,
       ...(selection.scope === "stream" ? { stream: selection.name } : selection.scope === "category" ? { category: selection.name } : {}),
       ...(selection.scope === "tags" ? { query: queryOf(selection) } : selection.types.length > 0 ? { types: selection.types } : {}),
-      onReconnect: () => setState((s) => ({ ...s, broken: true })),
-      onCaughtUp: () => setState((s) => (s.broken ? { ...s, broken: false } : s)),
+      onReconnect: () => setState((s) => ({ ...s, connection: "broken" })),
+      onCaughtUp: () => setState((s) => (s.connection === "live" ? s : { ...s, connection: "live" })),
     });
     // Events are shown ten times a second at most, however many arrive.
     let arrived: LogEvent[] = [];
@@ -174,14 +174,16 @@ function useEvents(selection: Selection, live: boolean) {
 }
 
 function List({ selection, live, shown }: { selection: Selection; live: boolean; shown: string | null }) {
-  const { ring, loading, error, broken, older } = useEvents(selection, live);
+  const { ring, loading, error, connection, older } = useEvents(selection, live);
+  const state = live && <Badge tone={connection === "live" ? "ok" : "warn"}>{{ connecting: "Connecting", live: "Live", broken: "Reconnecting" }[connection]}</Badge>;
   const notFound = error !== undefined && ring.events.length === 0;
   if (notFound) return <div class="events-list"><Problem error={error} retry={older} /></div>;
   if (ring.events.length === 0 && !loading) {
     return (
       <div class="events-list">
+        {live && <p class="status" role="status">{state}</p>}
         <Empty command={curl("/v1/streams/order-1/events", { method: "POST", body: [{ type: "OrderPlaced", data: { customer: "Ada" } }] })}>
-          {live ? "Waiting for the first event." : "There are no such events. Append the first one:"}
+          {live ? "Waiting for the first event. For example:" : "There are no such events. Append the first one:"}
         </Empty>
       </div>
     );
@@ -189,7 +191,7 @@ function List({ selection, live, shown }: { selection: Selection; live: boolean;
   return (
     <div class="events-list">
       <p class="status" role="status">
-        {live && <Badge tone={broken ? "warn" : "ok"}>{broken ? "Reconnecting" : "Live"}</Badge>}
+        {state}
         <span>{ring.events.length >= ringSize ? `the newest ${count(ringSize)} events` : `${count(ring.events.length)} events`}{ring.complete || loading ? "" : ", older ones follow"}</span>
         {error !== undefined && <span class="wrong">{messageOf(error)}</span>}
       </p>

@@ -6,6 +6,7 @@ import { href, Link } from "../router";
 import { useMay, useSession } from "../session";
 import { Await, Badge, Button, Empty, Loading, Panel, Table, Time, Title, toast, Trend } from "../ui";
 import { record, useSamples } from "../samples";
+import { loadWebhooks } from "./delivery";
 import { activeStates, loadRebuilds, phase, timeLeft } from "./rebuilds";
 
 /** How often figures are read, in milliseconds. */
@@ -32,7 +33,7 @@ function Overview({ withWebhooks, withRebuilds }: { withWebhooks: boolean; withR
     return answer;
   }, [], { every: pace });
   const webhooks = useData(
-    async (signal) => (withWebhooks ? (await collect(client.pages(client.listWebhooks({ signal }), { signal }), (page) => page.webhooks)).items : []),
+    async (signal) => (withWebhooks ? loadWebhooks(client, signal) : []),
     [withWebhooks], { every: 5000 });
   const rebuilds = useData(async (signal) => (withRebuilds ? loadRebuilds(client, signal) : []), [withRebuilds], { every: 5000 });
   const running = (rebuilds.data ?? []).filter(({ state }) => activeStates.includes(state));
@@ -82,6 +83,9 @@ function latest(consumers: Lag[]): Lag[] {
   }));
 }
 
+/** What to look at if a consumer lags. */
+const actions = { Projection: "See its state", Group: "See its members", Webhook: "See its attempts" };
+
 /** Seconds of lag from which a consumer needs attention. */
 const lateAfter = 60;
 
@@ -89,19 +93,22 @@ function Attention({ figures, webhooks, waiting, reload }: { figures: LagList; w
   const may = useMay();
   const { client } = useSession();
   const matters: Matter[] = [];
+  const failing = new Set(webhooks.filter((w) => w.failing || w.disabled).map((w) => w.name));
   for (const c of latest(figures.consumers)) {
     const page = consumerPage(c);
+    const name = c.name.replace(/^webhook\./, "");
+    const noun = c.kind === "projection" ? "Projection" : name === c.name ? "Group" : "Webhook";
     if (c.faulted) {
       matters.push({ id: `fault ${idOf(c)}`, tone: "bad", what: <>Projection <strong>{c.name}</strong> has stopped at an event that it cannot fold.</>,
         action: <Link class="button primary" to={page}>See the fault</Link> });
     } else if (c.error) {
       matters.push({ id: `error ${idOf(c)}`, tone: "bad", what: <>The position of <strong>{c.name}</strong> is unknown: {c.error}</>, action: <Link class="button" to={page}>Open</Link> });
-    } else if ((c.seconds ?? 0) > lateAfter && (c.lagPositions ?? 0) > 0) {
-      matters.push({ id: `late ${idOf(c)}`, tone: "warn", what: <>{c.kind === "group" ? "Group" : "Projection"} <strong>{c.name}</strong> lags by {duration(c.seconds!)}.</>,
-        action: <Link class="button" to={page}>{c.kind === "group" ? "See its members" : "See its state"}</Link> });
+    } else if ((c.seconds ?? 0) > lateAfter && (c.lagPositions ?? 0) > 0 && !(noun === "Webhook" && failing.has(name))) {
+      matters.push({ id: `late ${idOf(c)}`, tone: "warn", what: <>{noun} <strong>{name}</strong> lags by {duration(c.seconds!)}.</>,
+        action: <Link class="button" to={page}>{actions[noun]}</Link> });
     }
     if (c.deadLetters) {
-      matters.push({ id: `dead ${idOf(c)}`, tone: "warn", what: <>Group <strong>{c.name}</strong> has {plural(c.deadLetters, "dead letter")}.</>,
+      matters.push({ id: `dead ${idOf(c)}`, tone: "warn", what: <>{noun} <strong>{name}</strong> has {plural(c.deadLetters, "dead letter")}.</>,
         action: <Link class="button" to={href(["delivery", "groups", c.name], { tab: "dead-letters" })}>Review and replay</Link> });
     }
   }
@@ -114,7 +121,7 @@ function Attention({ figures, webhooks, waiting, reload }: { figures: LagList; w
     };
     matters.unshift({
       id: `webhook ${w.name}`, tone: "bad",
-      what: w.disabled ? <>Webhook <strong>{w.name}</strong> was disabled: {w.disabled.reason}</> : <>Webhook <strong>{w.name}</strong> fails since <Time at={w.failing!.since} />: {w.failing!.error ?? `status ${w.failing!.status}`}</>,
+      what: w.disabled ? <>Webhook <strong>{w.name}</strong> was disabled: {w.disabled.reason}</> : <>Webhook <strong>{w.name}</strong> began to fail <Time at={w.failing!.since} />: {w.failing!.error ?? `status ${w.failing!.status}`}</>,
       action: w.disabled && may("subscriptions:write") ? <Button tone="primary" onPress={resume}>Resume</Button> : <Link class="button" to={href(["delivery", "webhooks", w.name])}>See its attempts</Link>,
     });
   }

@@ -63,7 +63,7 @@ function List() {
                     <Link to={href(["projections", name])}>{name}</Link>, count(build), <Time at={updatedAt} />,
                     <div class="actions">
                       <Button onPress={start(name, { dryRun: true })}>Dry run</Button>
-                      <Button tone="primary" onPress={start(name, { approve: "manual" })}>Rebuild</Button>
+                      <Button onPress={start(name, { approve: "manual" })}>Rebuild</Button>
                     </div>,
                   ]} />
               );
@@ -76,7 +76,7 @@ function List() {
         <Await of={rebuilds} what="rebuilds">
           {(all) => {
             const shown = all.filter(({ projection }) => !only || projection === only);
-            return shown.length === 0 ? <Empty command={`manifold projection rebuild ${only ?? "orders"} --dry-run`}>There was no rebuild yet.</Empty> : (
+            return shown.length === 0 ? <Empty command={`manifold rebuild ${only ?? "orders"} --dry-run`}>There was no rebuild yet.</Empty> : (
               <Table label="Rebuilds" heads={["Started", "Projection", "Phase", "Progress", "Documents", "By"]} rows={shown} keyOf={({ id }) => id}
                 row={(r) => [
                   <Link to={href(["rebuilds", r.projection, r.id])}><Time at={r.createdAt} /></Link>, r.projection, <Phase of={r} />,

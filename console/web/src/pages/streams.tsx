@@ -47,7 +47,7 @@ function Find() {
         <Panel title="Aggregates">
           <Await of={aggregates} what="aggregates">
             {({ aggregates: list }) => list.length === 0 ? (
-              <Empty command="manifold aggregate apply order.yaml">A definition folds the events of a category's streams into states. There is none yet.</Empty>
+              <Empty command="manifold aggregate put order.yaml">A definition folds the events of a category's streams into states. There is none yet.</Empty>
             ) : (
               <ul class="names">{list.map(({ category, commands }) => (
                 <li key={category}><Link to={href(["streams"], { prefix: `${category}-` })}>{category}</Link> <span class="muted">{commands ? plural(Object.keys(commands).length, "command") : "no commands"}</span></li>

@@ -1,0 +1,189 @@
+// Checks the console in a browser, on a service that systemtest/console_test.go has filled. It prints a JSON array of
+// problems.
+import { readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import puppeteer from "puppeteer-core";
+
+const given = JSON.parse(process.argv[2]);
+const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const problems = [];
+const patience = 20_000;
+
+const browser = await puppeteer.launch({
+  executablePath: given.browser,
+  userDataDir: given.profile,
+  args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--no-first-run"],
+});
+
+async function api(method, path, body) {
+  const response = await fetch(given.url + path, {
+    method, headers: { Authorization: `Bearer ${given.key}`, "Content-Type": "application/json" }, ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  });
+  const text = await response.text();
+  if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
+  return text === "" ? undefined : JSON.parse(text);
+}
+
+function expect(what, holds) {
+  if (!holds) problems.push(what);
+}
+
+/** Opens a page that reports each error and each violation of the policy. */
+async function open(context, { width = 1440, scheme = "light", quiet = false } = {}) {
+  const page = await context.newPage();
+  await page.setViewport({ width, height: 850 });
+  await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+  page.setDefaultTimeout(patience);
+  page.on("pageerror", (error) => problems.push(`${page.url()}: ${error.message}`));
+  page.on("console", (message) => !quiet && message.type() === "error" && problems.push(`${page.url()}: ${message.text()}`));
+  page.on("request", (request) => {
+    const url = new URL(request.url());
+    if (url.protocol.startsWith("http") && url.origin !== given.url) problems.push(`${page.url()} requests ${url.href}`);
+    if ((url.pathname + url.search).includes("mfk_")) problems.push(`${page.url()} sends the key in a URL`);
+  });
+  return page;
+}
+
+const says = (page, text) => page.waitForFunction((text) => document.body.innerText.includes(text), {}, text).catch(() => problems.push(`${page.url()} does not say ${text}`));
+
+async function signedIn(page, key, path = "") {
+  await page.goto(`${given.url}/console${path}#key=${encodeURIComponent(key)}`);
+  await page.waitForSelector(".shell");
+}
+
+async function accessible(page) {
+  await page.evaluate(axe);
+  const violations = await page.evaluate(async () => {
+    const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+    return violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 200)} ${nodes[0].failureSummary}`);
+  });
+  for (const violation of violations) problems.push(`${page.url()}: ${violation}`);
+  expect(`${page.url()} is wider than the screen`, await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+}
+
+/** Every page, by a link that leads there, with words that it shows when it is complete. */
+const [event] = (await api("GET", "/v1/streams/order-1")).events;
+const [rebuild] = (await api("GET", "/v1/projections/orders/rebuilds")).rebuilds;
+const pages = [
+  ["", "has stopped at an event"],
+  ["/events", "older ones follow"],
+  [`/events?category=order&event=${event.id}`, "Copy as curl"],
+  ["/events?tags=sku:A-1", "ItemAdded"],
+  ["/streams?prefix=order-1", "order-1"],
+  ["/streams/order-1?version=3", "/items"],
+  ["/projections", "parking"],
+  ["/projections/orders?document=order-2", "After the event at"],
+  ["/projections/broken?tab=definition", "Stopped at an event"],
+  ["/projections/parking?tab=parked", "Retry all"],
+  ["/rebuilds", "Dry run"],
+  [`/rebuilds/orders/${rebuild.id}`, "Difference to the live documents"],
+  ["/delivery", "crm"],
+  ["/delivery/groups/mail", "The group has no partitions"],
+  ["/delivery/groups/mail?tab=dead-letters", "the address is unknown"],
+  ["/delivery/groups/mail?tab=events", "Next"],
+  ["/delivery/webhooks/crm", "Rotate"],
+  ["/admin", "heartbeat"],
+  ["/admin/schemas/OrderPlaced", "Compatibility"],
+  ["/nowhere", "There is no such page"],
+];
+
+async function everyPage(width, scheme) {
+  const context = await browser.createBrowserContext();
+  const page = await open(context, { width, scheme });
+  await signedIn(page, given.key);
+  expect("the key stays in the address bar", !page.url().includes("key="));
+  for (const [path, text] of pages) {
+    await page.goto(`${given.url}/console${path}`); // a reload keeps the session
+    await says(page, text);
+    await accessible(page);
+  }
+  await context.close();
+}
+
+async function signingIn() {
+  const context = await browser.createBrowserContext();
+  const page = await open(context, { quiet: true });
+  await page.goto(`${given.url}/console/projections`);
+  const { key, id } = await api("POST", "/v1/keys", { name: "browser", scopes: ["events:read", "documents:read", "subscriptions:write"] });
+  await page.type("input[type=password]", "mfk_wrong");
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("[role=alert]");
+  await accessible(page);
+  await page.evaluate(() => document.querySelector("input").select());
+  await page.type("input[type=password]", key);
+  await page.keyboard.press("Enter");
+  await says(page, "Rules that fold the log");
+
+  const second = await open(context, { quiet: true });
+  await second.goto(`${given.url}/console/events`);
+  await second.waitForSelector(".shell").catch(() => problems.push("a second tab is not signed in"));
+  expect("nothing is stored", await second.evaluate((key) => !JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie]).includes(key), key));
+
+  await api("DELETE", `/v1/keys/${id}`);
+  await page.bringToFront(); // a hidden page asks for nothing
+  await says(page, "no longer accepts this key");
+  await context.close();
+}
+
+async function keyboardAndScopes() {
+  const context = await browser.createBrowserContext();
+  const page = await open(context);
+  await signedIn(page, given.limitedKey, "/projections");
+  const links = await page.$$eval("nav a", (all) => all.map((link) => link.textContent.trim()));
+  expect(`a key for documents sees ${links}`, links.includes("Projections") && !links.includes("Events") && !links.includes("Delivery"));
+  await signedIn(page, given.key);
+  await page.reload();
+  await page.waitForSelector(".shell");
+  await page.keyboard.press("g");
+  await page.keyboard.press("e");
+  await says(page, "older ones follow");
+  await page.keyboard.press("/");
+  expect("/ does not focus the search", await page.evaluate(() => document.activeElement.hasAttribute("data-search")));
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press("?");
+  await says(page, "Search on the page");
+  await accessible(page);
+  await page.keyboard.press("Escape");
+  await page.waitForFunction(() => !document.querySelector("dialog"));
+  await context.close();
+}
+
+async function operator() {
+  const context = await browser.createBrowserContext();
+  const page = await open(context);
+  await signedIn(page, given.operatorKey, "/admin");
+  await says(page, "Cluster members");
+  await accessible(page);
+  await page.goto(`${given.url}/console/admin/tenants/${given.tenant}`);
+  await says(page, "Suspend");
+  await accessible(page);
+  await context.close();
+}
+
+/** More events than the page keeps arrive while it follows the log: the rows in the document stay few, and none is lost. */
+async function liveTail() {
+  const context = await browser.createBrowserContext();
+  const page = await open(context);
+  await signedIn(page, given.key, "/events?category=load&live=1");
+  await says(page, "Live");
+  let last;
+  let most = 0;
+  for (let batch = 0; batch < 12; batch++) {
+    const events = Array.from({ length: 500 }, (_, i) => ({ type: "Ticked", data: { n: batch * 500 + i } }));
+    ({ position: last } = await api("POST", "/v1/streams/load-1/events", events));
+    most = Math.max(most, await page.$$eval(".virtual li", (rows) => rows.length));
+  }
+  await says(page, "the newest 5,000 events");
+  await says(page, last.toLocaleString("en"));
+  most = Math.max(most, await page.$$eval(".virtual li", (rows) => rows.length));
+  expect(`the live tail has ${most} rows in the document`, most <= 80);
+  await context.close();
+}
+
+try {
+  await Promise.all([everyPage(1440, "light"), everyPage(390, "dark")]);
+  await Promise.all([signingIn(), keyboardAndScopes(), operator(), liveTail()]);
+} finally {
+  await browser.close();
+}
+console.log(JSON.stringify(problems));
