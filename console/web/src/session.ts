@@ -50,7 +50,6 @@ export async function signIn(key: string): Promise<void> {
   const client = clientOf(key);
   const caller = await client.whoami();
   session.value = { current: { key, caller, client } };
-  channel?.postMessage({ kind: "key", key });
 }
 
 /** Signs out, in every tab. */
@@ -61,7 +60,7 @@ export function signOut(): void {
 
 function expire(key: string): void {
   if (session.value.current?.key !== key) return;
-  session.value = { reason: "The service no longer accepts this key: it was revoked, or its tenant is suspended or deleted." };
+  session.value = { reason: "The service no longer accepts this key: it was revoked, or its tenant was deleted." };
 }
 
 /** The time for which a reload may keep the key, in milliseconds. */

@@ -109,7 +109,10 @@ function useEvents(selection: Selection, live: boolean) {
   const { client } = useSession();
   const [ring, setRing] = useState<Ring>({ events: [], complete: false, added: 0 });
   const [state, setState] = useState<{ loading: boolean; error?: unknown; connection: "connecting" | "live" | "broken" }>({ loading: true, connection: "connecting" });
+  const [ready, setReady] = useState(false);
   const loading = useRef(false);
+  const newest = useRef<number | undefined>(undefined);
+  newest.current = ring.events[0]?.position;
   const controller = useMemo(() => new AbortController(), []);
   useEffect(() => () => controller.abort(new DOMException("left", "AbortError")), []);
 
@@ -125,6 +128,7 @@ function useEvents(selection: Selection, live: boolean) {
         return { events, complete: read.length === 0 || (read.length < pageSize && selection.scope !== "tags") || r.events.length + read.length > ringSize, added: 0 };
       });
       setState((s) => ({ ...s, loading: false }));
+      setReady(true);
     } catch (error) {
       if (!controller.signal.aborted) setState((s) => ({ ...s, loading: false, error }));
     } finally {
@@ -134,10 +138,10 @@ function useEvents(selection: Selection, live: boolean) {
   useEffect(() => void older(), []);
 
   useEffect(() => {
-    if (!live) return;
+    if (!live || !ready) return;
     const left = new AbortController();
     const follower = client.follow({
-      from: "end", signal: left.signal,
+      from: newest.current === undefined ? "start" : newest.current + 1, signal: left.signal,
       ...(selection.scope === "stream" ? { stream: selection.name } : selection.scope === "category" ? { category: selection.name } : {}),
       ...(selection.scope === "tags" ? { query: queryOf(selection) } : selection.types.length > 0 ? { types: selection.types } : {}),
       onReconnect: () => setState((s) => ({ ...s, connection: "broken" })),
@@ -169,7 +173,7 @@ function useEvents(selection: Selection, live: boolean) {
       clearInterval(timer);
       left.abort(new DOMException("left", "AbortError"));
     };
-  }, [live]);
+  }, [live, ready]);
   return { ring, ...state, older };
 }
 
