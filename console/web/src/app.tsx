@@ -12,7 +12,7 @@ import { type Scope, session, signOut, useMay, useSession } from "./session";
 import { SignIn } from "./signin";
 import { useStore } from "./store";
 import { chooseTheme, type Theme, theme } from "./theme";
-import { Button, Dialog, Empty, Questions, Select, Title, Toasts } from "./ui";
+import { Button, Dialog, Empty, Loading, Questions, Select, Title, Toasts } from "./ui";
 
 interface Section {
   id: IconName;
@@ -38,9 +38,18 @@ export function App() {
   const { current, starting } = useStore(session);
   return (
     <>
-      {current ? <Shell key={current.caller.key?.id} /> : !starting && <SignIn />}
+      {current ? <Shell key={current.caller.key?.id} /> : starting ? <Starting /> : <SignIn />}
       <Toasts />
     </>
+  );
+}
+
+function Starting() {
+  return (
+    <main class="signin" id="main">
+      <h1 class="visually-hidden">Manifold</h1>
+      <Loading what="the console" />
+    </main>
   );
 }
 
