@@ -65,6 +65,9 @@ func TestScopesInEveryEndpoint(t *testing.T) {
 				others = append(others, string(scope))
 			}
 		}
+		if len(others) == 0 {
+			continue // every key may call it
+		}
 		var key client.CreatedKey
 		s.must(t, 201, &key, "POST", "/v1/keys", client.NewKey{Name: operation, Scopes: others})
 		if a := s.call(t, e, tries[operation], key.Key, s); a.status != http.StatusForbidden || a.code() != "forbidden" {

@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 
 /** A value that components follow. */
 export class Store<T> {
@@ -27,6 +27,7 @@ export class Store<T> {
 /** Returns a store's value, and renders the component again when it changes. */
 export function useStore<T>(store: Store<T>): T {
   const [, render] = useState(0);
-  useEffect(() => store.listen(() => render((n) => n + 1)), [store]);
+  // Not useEffect, which runs after the next painting: the value may change before.
+  useLayoutEffect(() => store.listen(() => render((n) => n + 1)), [store]);
   return store.value;
 }
