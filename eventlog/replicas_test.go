@@ -289,7 +289,7 @@ func TestReplicaOfALostHistory(t *testing.T) {
 	tablestest.Append(t, log, tenant, tablestest.Counted("old-1", domain.Any, 3))
 	await(t, "the replica to be read", func() bool { return log.ReplicaStates()[0].Problem == nil })
 	promoted.Kill()
-	other := tablestest.OpenWith(t, db, nil)
+	other := tablestest.OpenWith(t, db, func(*tables.Config) {})
 	lost := tablestest.Append(t, other, tenant, tablestest.Counted("lost-1", domain.Any, 5)).Position
 	super, err := pgx.Connect(t.Context(), left.URL(db.Name))
 	if err != nil {
