@@ -363,7 +363,7 @@ func TestAConsumerHandlesEveryEventAndStopsGracefully(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	c := newClient(t, s.url(), client.WithKey(s.key), client.WithRetries(quick))
-	short, soon, most := 3.0, 0.001, 3
+	short, soon, most := 10.0, 0.001, 3
 	read[client.Subscription](t)(c.PutSubscription(t.Context(), "work", client.NewSubscription{
 		Ordering: "stream", AckTimeout: &short, MaxAttempts: &most, Backoff: &client.Backoff{Min: &soon, Max: &soon},
 		Source: &client.SubscriptionSource{Categories: []string{"job"}},
@@ -383,7 +383,7 @@ func TestAConsumerHandlesEveryEventAndStopsGracefully(t *testing.T) {
 			return client.ParkEvent("bad")
 		case event.Stream == "job-3" && event.Version == 1:
 			select { // longer than the lease
-			case <-time.After(4 * time.Second):
+			case <-time.After(11 * time.Second):
 			case <-ctx.Done():
 				t.Error(context.Cause(ctx))
 			}
@@ -443,6 +443,40 @@ func TestAConsumerGivesUpHandlersThatTakeTooLong(t *testing.T) {
 	if problem, ok := errors.AsType[*client.ProblemError](err); !ok || problem.Code != "not-found" {
 		t.Errorf("a missing group gives %v", err)
 	}
+}
+
+// A service whose answers do not come cannot keep a consumer from stopping.
+func TestAConsumerStopsThoughNothingAnswersItsCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		var received atomic.Bool
+		service := doer(func(request *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(request.URL.Path, "/receive") && !received.Swap(true) {
+				recorder := httptest.NewRecorder()
+				recorder.Header().Set("Content-Type", "application/json")
+				delivery := client.Delivery{Attempt: 1, AckDeadline: time.Now().Add(30 * time.Second)}
+				if err := json.NewEncoder(recorder).Encode(client.Deliveries{Deliveries: []client.Delivery{delivery}}); err != nil {
+					t.Error(err)
+				}
+				return recorder.Result(), nil
+			}
+			<-request.Context().Done()
+			return nil, context.Cause(request.Context())
+		})
+		c, err := client.NewClient("http://service", client.WithHTTPClient(service))
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		err = c.Consume(ctx, "work", func(context.Context, client.Delivery) error {
+			stop()
+			return nil
+		}, client.ConsumeOptions{})
+		if took := time.Since(begun); err != nil || took > time.Minute {
+			t.Errorf("it stopped after %s: %v", took, err)
+		}
+	})
 }
 
 func TestPages(t *testing.T) {

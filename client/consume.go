@@ -56,7 +56,14 @@ const (
 	heartbeats  = 15 * time.Second       // a member gives a sign of life so often
 	renewals    = 200 * time.Millisecond // how often a consumer looks for leases to extend
 	mostAnswers = 1000                   // in a request
-	stopReason  = "the consumer was stopped"
+
+	patience        = 30 * time.Second // how long a call may take, with its retries
+	renewalPatience = 10 * time.Second // how long an extension may take: other leases wait for it
+
+	shortestLease = time.Second // of the contract's ackTimeout
+	longestLease  = time.Hour
+
+	stopReason = "the consumer was stopped"
 )
 
 // errStopped ends what does not have to be finished when a consumer stops.
@@ -77,7 +84,8 @@ func (c *Client) Consume(ctx context.Context, group string, handler Handler, opt
 	defer cancel(nil)
 	var answering, background sync.WaitGroup
 	answering.Go(func() { k.sendAnswers(rest) })
-	background.Go(func() { k.renewLeases(rest) })
+	background.Go(func() { k.repeat(rest, renewals, k.renew) })
+	background.Go(func() { k.repeat(rest, heartbeats, k.heartbeat) })
 	err := k.receive(ctx, rest)
 	abandoned := make(chan struct{})
 	late := time.AfterFunc(cmp.Or(options.StopTimeout, 30*time.Second), func() {
@@ -175,7 +183,9 @@ func (k *consumer) receiveOnce(ctx, rest context.Context, free int) error {
 	if err != nil {
 		return err
 	}
-	response, err := k.client.Receive(ctx, k.group, Receive{Batch: free, Wait: longPoll.Seconds(), MemberId: member})
+	call, cancel := context.WithTimeout(ctx, longPoll+patience)
+	defer cancel()
+	response, err := k.client.Receive(call, k.group, Receive{Batch: free, Wait: longPoll.Seconds(), MemberId: member})
 	var sent time.Time
 	if err == nil {
 		sent, _ = http.ParseTime(response.Header.Get("Date"))
@@ -188,16 +198,26 @@ func (k *consumer) receiveOnce(ctx, rest context.Context, free int) error {
 		sent = time.Now()
 	}
 	for _, delivery := range got.Deliveries {
-		// Both times are the service's, so clocks need not agree. The header has whole seconds, rounded down.
-		long := max(500*time.Millisecond, delivery.AckDeadline.Sub(sent)-time.Second)
+		long := leaseLength(delivery.AckDeadline, sent)
 		attempt := Attempt{Id: delivery.Event.Id, Attempt: delivery.Attempt}
-		handling, cancel := context.WithCancelCause(rest)
+		handling, end := context.WithCancelCause(rest)
 		k.mu.Lock()
-		k.running[attempt] = &lease{long: long, renew: time.Now().Add(long / 2), cancel: cancel}
+		k.running[attempt] = &lease{long: long, renew: time.Now().Add(long / 2), cancel: end}
 		k.mu.Unlock()
 		k.handlers.Go(func() { k.handle(handling, delivery, attempt) })
 	}
 	return nil
+}
+
+// leaseLength returns how long a lease lasts. The deadline is by the clock of the service's database, and sent by that
+// of its process, in whole seconds, rounded down. These two clocks should agree; the consumer's does not matter. A
+// length that no group can have shows that they differ: the lease may be as short as the shortest then.
+func leaseLength(deadline, sent time.Time) time.Duration {
+	length := deadline.Sub(sent) - time.Second
+	if length < shortestLease || length > longestLease {
+		return shortestLease
+	}
+	return length
 }
 
 // member returns the id of the consumer as a member of its group, "" if it is none.
@@ -208,6 +228,8 @@ func (k *consumer) member(ctx context.Context) (string, error) {
 	if k.options.Member == "" || id != "" {
 		return id, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	joined, err := Read[SubscriptionMember](k.client.JoinSubscription(ctx, k.group, JoinSubscription{Label: k.options.Member}))
 	if err == nil {
 		k.mu.Lock()
@@ -221,6 +243,8 @@ func (k *consumer) leave(ctx context.Context) {
 	if k.memberID == "" {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	if _, err := Read[struct{}](k.client.LeaveSubscription(ctx, k.group, k.memberID)); err != nil {
 		k.report(err, nil)
 	}
@@ -314,6 +338,8 @@ func (s *settlement) equal(other *settlement) bool {
 }
 
 func (k *consumer) send(ctx context.Context, ids []Attempt, as *settlement) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	if as == nil {
 		_, err := Read[Answers](k.client.AckEvents(ctx, k.group, Attempts{Ids: ids}))
 		return err
@@ -324,28 +350,25 @@ func (k *consumer) send(ctx context.Context, ids []Attempt, as *settlement) erro
 	return err
 }
 
-// renewLeases extends leases of which half is over, and sends the member's signs of life, until ctx ends.
-func (k *consumer) renewLeases(ctx context.Context) {
-	leases, beats := time.NewTicker(renewals), time.NewTicker(heartbeats)
-	defer leases.Stop()
-	defer beats.Stop()
+// repeat calls a function at an interval, until ctx ends.
+func (k *consumer) repeat(ctx context.Context, interval time.Duration, call func(context.Context) error) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
 	for {
-		var err error
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-leases.C:
-			err = k.renew(ctx, now)
-		case <-beats.C:
-			err = k.heartbeat(ctx)
+		case <-ticker.C:
 		}
-		if err != nil && ctx.Err() == nil {
+		if err := call(ctx); err != nil && ctx.Err() == nil {
 			k.report(err, nil)
 		}
 	}
 }
 
-func (k *consumer) renew(ctx context.Context, now time.Time) error {
+// renew extends leases of which half is over.
+func (k *consumer) renew(ctx context.Context) error {
+	now := time.Now()
 	k.mu.Lock()
 	var due []Attempt
 	for attempt, held := range k.running {
@@ -358,6 +381,8 @@ func (k *consumer) renew(ctx context.Context, now time.Time) error {
 	if len(due) == 0 {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, renewalPatience)
+	defer cancel()
 	got, err := Read[Answers](k.client.ExtendEvents(ctx, k.group, Extend{Ids: due}))
 	if err != nil {
 		return err
@@ -370,6 +395,7 @@ func (k *consumer) renew(ctx context.Context, now time.Time) error {
 	return nil
 }
 
+// heartbeat sends the member's sign of life.
 func (k *consumer) heartbeat(ctx context.Context) error {
 	k.mu.Lock()
 	id := k.memberID
@@ -377,6 +403,8 @@ func (k *consumer) heartbeat(ctx context.Context) error {
 	if id == "" {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	_, err := Read[SubscriptionMember](k.client.HeartbeatSubscription(ctx, k.group, id))
 	return err
 }

@@ -207,12 +207,18 @@ export class Client extends Operations {
     return new Consumer(calls, handler, options, this.#retry);
   }
 
-  /** Iterates over the progress of a rebuild, until it has ended. */
+  /**
+   * Iterates over the progress of a rebuild, until it has ended. If the service ends the connection before that, it is
+   * opened again, and the rebuild as it is then comes first.
+   */
   async *rebuildProgress(projection: string, rebuildId: string, options: CallOptions = {}): AsyncGenerator<Rebuild, void, undefined> {
-    const response = await this.watchRebuild(projection, rebuildId, options);
-    for await (const { name, data } of serverSentEvents(response.body!)) {
-      yield JSON.parse(data) as Rebuild;
-      if (name === "ended") return;
+    for (let connections = 1; ; connections++) {
+      const response = await this.watchRebuild(projection, rebuildId, options);
+      for await (const { name, data } of serverSentEvents(response.body!)) {
+        yield JSON.parse(data) as Rebuild;
+        if (name === "ended") return;
+      }
+      await sleep(backoff(connections, { ...this.#retry, ...(options.retry || {}) }), options.signal);
     }
   }
 
@@ -232,7 +238,7 @@ export class Client extends Operations {
       const { controller, release } = linked(signal);
       const late = setTimeout(() => controller.abort(new Error(`no answer within ${patience / 1000} s`)), patience);
       try {
-        const init = { method: operation.method, headers, body: text };
+        const init = { method: operation.method, headers, body: text, ...(text instanceof ReadableStream && { duplex: "half" }) };
         if (operation.raw) {
           // The answer is read later, so only the caller's signal may end it.
           const response = await this.#request(url, signal ? { ...init, signal } : init, key);

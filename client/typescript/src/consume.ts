@@ -26,8 +26,9 @@ export interface DeliveryInfo {
 }
 
 /**
- * Handles an event of a group. When it returns nothing, the event is acknowledged; when it throws, the event is delivered
- * again, until the group's `maxAttempts`. An event may arrive more than once.
+ * Handles an event of a group. When it returns, the event is acknowledged, unless it returns a {@link Settlement}; any
+ * other value is ignored. When it throws, the event is delivered again, until the group's `maxAttempts`. An event may
+ * arrive more than once.
  */
 export type Handler<E extends Event = Event> = (event: E, delivery: DeliveryInfo) => void | Settlement | Promise<void | Settlement>;
 
@@ -59,6 +60,10 @@ const heartbeats = 15_000;
 
 /** How many events one answer settles. */
 const mostAnswers = 1000;
+
+/** The shortest and the longest lease, in milliseconds, by the contract's `ackTimeout`. */
+const shortestLease = 1000;
+const longestLease = 3_600_000;
 
 interface Running {
   attempt: Attempt;
@@ -95,10 +100,10 @@ export class Consumer {
     this.#handler = handler;
     this.#options = options;
     this.#retry = retry;
-    const stop = () => this.#stopping.abort(new Error("the consumer was stopped"));
-    if (options.signal?.aborted) stop();
-    options.signal?.addEventListener("abort", stop, { once: true });
+    const stop = () => void this.stop();
+    if (options.signal?.aborted) this.#stopping.abort(new Error("the consumer was stopped"));
     this.done = this.#run().finally(() => options.signal?.removeEventListener("abort", stop));
+    options.signal?.addEventListener("abort", stop, { once: true });
     this.done.catch(() => {}); // callers who do not wait for the end get the error by onError
   }
 
@@ -172,9 +177,7 @@ export class Consumer {
   async #handle(delivery: Delivery, sentAt: number | undefined): Promise<void> {
     const { event } = delivery;
     const attempt = { id: event.id, attempt: delivery.attempt };
-    // Both times are the service's, so clocks need not agree. The header has whole seconds, rounded down.
-    const left = Date.parse(delivery.ackDeadline) - (sentAt ?? Date.now()) - 1000;
-    const lease = Math.max(500, Number.isNaN(left) ? 0 : left);
+    const lease = leaseLength(delivery.ackDeadline, sentAt ?? Date.now());
     const running: Running = { attempt, controller: new AbortController(), lease, renewAt: performance.now() + lease / 2 };
     const key = `${event.id} ${delivery.attempt}`;
     this.#running.set(key, running);
@@ -185,7 +188,7 @@ export class Consumer {
       if (delivery.partition !== undefined) info.partition = delivery.partition;
       if (delivery.replays !== undefined) info.replays = delivery.replays;
       if (delivery.gap !== undefined) info.gap = delivery.gap;
-      as = (await this.#handler(event, info)) ?? undefined;
+      as = settlementOf(await this.#handler(event, info));
     } catch (error) {
       this.#report(error, event);
       as = { action: "retry", reason: reasonOf(error) };
@@ -202,11 +205,10 @@ export class Consumer {
   /** Sends answers, as many as have collected in one request, until none is left. */
   async #flush(): Promise<void> {
     while (this.#settled.length > 0) {
-      const form = JSON.stringify(this.#settled[0]!.as);
-      const same = this.#settled.filter(({ as }) => JSON.stringify(as) === form).slice(0, mostAnswers);
+      const { as } = this.#settled[0]!;
+      const same = this.#settled.filter((one) => isSame(one.as, as)).slice(0, mostAnswers);
       for (const one of same) this.#settled.splice(this.#settled.indexOf(one), 1);
       const ids = same.map(({ attempt }) => attempt);
-      const { as } = same[0]!;
       try {
         await (as === undefined ? this.#calls.ack(ids) : this.#calls.nack({ ids, ...as }));
       } catch (error) {
@@ -264,8 +266,33 @@ export class Consumer {
   }
 }
 
-/** Returns what is kept with a retry: at most 1,000 characters. */
+/**
+ * Returns how long a lease lasts, in milliseconds. The deadline is by the clock of the service's database, and `sentAt` by
+ * that of its process, in whole seconds, rounded down. These two clocks should agree; the consumer's only matters where a
+ * browser hides the header. A length that no group can have shows that the clocks differ: the lease may be as short as the
+ * shortest then.
+ */
+function leaseLength(deadline: string, sentAt: number): number {
+  const length = Date.parse(deadline) - sentAt - 1000;
+  return length >= shortestLease && length <= longestLease ? length : shortestLease;
+}
+
+/** Returns the settlement that a handler has returned; undefined, which acknowledges the event, for any other value. */
+function settlementOf(value: unknown): Settlement | undefined {
+  if (typeof value !== "object" || value === null) return undefined;
+  const { action, delay, reason } = value as { action?: unknown; delay?: unknown; reason?: unknown };
+  if (action !== "retry" && action !== "park" && action !== "skip") return undefined;
+  const kept = reason === undefined || reason === null ? {} : { reason: reasonOf(reason) };
+  return action === "retry" && typeof delay === "number" ? { action, delay, ...kept } : { action, ...kept };
+}
+
+function isSame(a: Settlement | undefined, b: Settlement | undefined): boolean {
+  const delay = (one: Settlement | undefined) => (one?.action === "retry" ? one.delay : undefined);
+  return a?.action === b?.action && a?.reason === b?.reason && Object.is(delay(a), delay(b));
+}
+
+/** Returns the reason that is kept with an event: at most 1,000 bytes of UTF-8. */
 function reasonOf(error: unknown): string {
-  const text = error instanceof Error ? error.message : String(error);
-  return text.replaceAll("\0", "").slice(0, 300);
+  const text = (error instanceof Error ? error.message : String(error)).replaceAll("\0", "");
+  return text.slice(0, new TextEncoder().encodeInto(text, new Uint8Array(1000)).read);
 }

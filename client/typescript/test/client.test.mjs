@@ -195,40 +195,45 @@ test("a large event arrives over a WebSocket", async () => {
   }
 });
 
-test("a WebSocket that a slow consumer does not read is closed, and opened again", async () => {
+test("a WebSocket that a slow consumer does not read is closed, and opened again", async (t) => {
   const text = "x".repeat(900_000);
   for (let n = 1; n <= 14; n++) await client.appendToStream("heavy-1", [{ type: "Heavy", data: { n, text } }]);
   let reconnects = 0;
   let n = 0;
-  const patient = new Client({ url, key, retry: quick });
+  const passing = await proxy(t, () => Infinity);
+  const patient = new Client({ url: passing.url, key, retry: quick });
   for await (const event of patient.follow({ stream: "heavy-1", transport: "websocket", onReconnect: () => reconnects++ })) {
     assert.equal(event.data.n, ++n);
-    if (n === 1) await new Promise((resolve) => setTimeout(resolve, 1000)); // meanwhile the queue fills up
+    // Meanwhile the queue fills up, which closes the connection.
+    while (n === 1 && passing.open.size > 0) await new Promise((resolve) => setTimeout(resolve, 5));
     if (n === 14) break;
   }
   assert.equal(reconnects, 1);
 });
 
 test("a consumer handles every event, and stops gracefully", async () => {
-  await client.putSubscription("work", { source: { categories: ["job"] }, ordering: "stream", ackTimeout: 3, backoff: { min: 0.001, max: 0.001 }, maxAttempts: 3 });
+  await client.putSubscription("work", { source: { categories: ["job"] }, ordering: "stream", ackTimeout: 10, backoff: { min: 0.001, max: 0.001 }, maxAttempts: 3 });
   for (let i = 0; i < 10; i++) await client.appendToStream(`job-${i}`, numbered(1, 10));
   const versions = new Map();
   let running = 0;
   let most = 0;
   let errors = 0;
   const handled = new Map();
+  const circular = {};
+  circular.self = circular;
+  const values = [undefined, null, true, { rowCount: 1 }, 1n, circular, { action: "ack" }]; // each acknowledges the event
   const all = new Promise((resolve) => {
     const consumer = client.consume("work", async (event, { attempt, signal }) => {
       most = Math.max(most, ++running);
       try {
         if (event.stream === "job-1" && event.version === 3 && attempt < 3) throw new Error("not yet");
-        if (event.stream === "job-2" && event.version === 5) return { action: "park", reason: "bad" };
-        if (event.stream === "job-3" && event.version === 1) await new Promise((resolve) => setTimeout(resolve, 4000)); // longer than its lease
+        if (event.stream === "job-2" && event.version === 5) return { action: "park", reason: "\0" + "ü".repeat(2000), cause: 1n };
+        if (event.stream === "job-3" && event.version === 1) await new Promise((resolve) => setTimeout(resolve, 11_000)); // longer than its lease
         assert.ok(!signal.aborted);
         assert.equal((versions.get(event.stream) ?? 0) < event.version, true);
         versions.set(event.stream, event.version);
         handled.set(event.id, (handled.get(event.id) ?? 0) + 1);
-        return undefined;
+        return values[event.version % values.length];
       } finally {
         running--;
         if (handled.size === 99) resolve(consumer);
@@ -243,6 +248,20 @@ test("a consumer handles every event, and stops gracefully", async () => {
   assert.equal((await client.listDeadLetters("work")).deadLetters.length, 1);
   const { progress } = await client.getSubscription("work");
   assert.deepEqual([progress[0].inFlight, progress[0].retrying], [0, 0]);
+});
+
+test("the progress of a rebuild continues after its connection has ended", async () => {
+  const frames = ["event: progress\ndata: 1\n\n", "event: progress\ndata: 2\n\n", "event: ended\ndata: 3\n\n"];
+  const ending = new Client({ url, retry: quick, fetch: async () => new Response(frames.shift()) });
+  const seen = [];
+  for await (const progress of ending.rebuildProgress("totals", "1")) seen.push(progress);
+  assert.deepEqual(seen, [1, 2, 3]);
+});
+
+test("an import takes a stream", async () => {
+  const echoing = new Client({ url, fetch: async (address, init) => new Response(await new Request(address, init).text()) });
+  const answer = await echoing.importEvents(new Blob(["{}\n"]).stream());
+  assert.equal(await answer.text(), "{}\n");
 });
 
 test("stopping waits for running handlers, and gives up those that take too long", async () => {
