@@ -32,7 +32,7 @@ func (s operations) GetTotals(ctx context.Context, _ access.Caller, request open
 		return nil, err
 	}
 	body := openapi.TotalsPage{
-		Sum: convert(found.Totals.Sum, func(path string) string { return path }), By: found.Totals.By, Tenants: found.Tenants, Pending: found.Pending,
+		Sum: convert(found.Totals.Sum, func(path string) string { return path }), By: found.Totals.By, Tenants: found.Tenants, Pending: found.Pending, KeysDropped: found.KeysDropped,
 		All: totalAnswer(found.All), Totals: convert(found.Rows, totalAnswer),
 	}
 	answer := openapi.OK(body)

@@ -33,6 +33,7 @@ func TestTotals(t *testing.T) {
 	got := settled("0.4")
 	equal(t, "the sums over all", got.at("all"), object{"documents": 3, "sums": object{"orders": "3", "price.net": "0.4"}})
 	equal(t, "how many tenants have totals", got.at("tenants"), 2)
+	equal(t, "how many tenants' keys were dropped", got.at("keysDropped"), 0)
 	for i, tenant := range []*actor{a, b} {
 		row := operator.get(path + "?tenant=" + tenant.tenantID).want(200)
 		equal(t, "a tenant's totals", list{row.at("totals", 0, "tenant"), row.at("totals", 0, "sums", "orders"), row.at("totals", 0, "position"), row.at("tenants")},

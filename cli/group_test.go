@@ -17,7 +17,7 @@ const groupAnswer = `{"name":"mail","source":{"categories":["order","invoice"]},
 
 const memberAnswer = `{"memberId":"0190d3a4-2222-7def-8123-456789abcdef","label":"mailer-1","joinedAt":"2026-03-01T10:00:00Z","aliveAt":"2026-03-01T10:00:10Z","partitions":[0,7]}`
 
-const totalsAnswer = `{"sum":["orders","price.net"],"by":"day","tenants":1,"pending":1,"all":{"documents":2,"sums":{"orders":"12","price.net":"0.3"},"skipped":{"price.net":1}},` +
+const totalsAnswer = `{"sum":["orders","price.net"],"by":"day","tenants":1,"pending":1,"keysDropped":1,"all":{"documents":2,"sums":{"orders":"12","price.net":"0.3"},"skipped":{"price.net":1}},` +
 	`"totals":[{"tenant":"0190d3a4-0000-7def-8123-456789abcdef","tenantName":"acme","key":"2026-11-01","documents":2,"sums":{"orders":"12","price.net":"0.3"},"skipped":{"price.net":1},"build":1,"position":9,"computedAt":"2026-12-01T00:00:12Z"}]}`
 
 const deliveryAnswer = `{"event":{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","stream":"order-1","version":1,"position":9,"type":"Placed","data":{"n":7},"recordedAt":"2026-03-01T09:30:00.1Z"},"attempt":3,"ackDeadline":"2026-03-01T10:00:30Z","replays":2}`
@@ -105,7 +105,7 @@ func TestGroupCommands(t *testing.T) {
 			[]string{"acme      projection  orders             49        1                 90.0", "stopped\n", "umbrella", "the database does not answer\n"}},
 		{[]string{"totals", "sales", "--per", "both", "--key-prefix", "2026-11"}, "GET /v1/admin/totals/sales?per=both&keyPrefix=2026-11&pageSize=1000\n", map[string]string{"GET /v1/admin/totals/sales": `200 ` + totalsAnswer}, 0,
 			[]string{"TENANT  KEY         DOCUMENTS  ORDERS  PRICE.NET  NOT NUMBERS  POSITION  COMPUTED\n", "acme    2026-11-01  2          12      0.3        1            9         2026-", "all                 2          12      0.3        1                      \n",
-				"tenants with newer documents, whose totals follow: 1\n"}},
+				"tenants with newer documents, whose totals follow: 1\ntenants with too many or too long keys, whose documents count without a key: 1\n"}},
 		{[]string{"totals", "sales", "--csv"}, "GET /v1/admin/totals/sales?pageSize=1000\n", map[string]string{"GET /v1/admin/totals/sales": `200 ` + totalsAnswer}, 0,
 			[]string{"tenant,name,key,documents,orders,price.net,notNumbers,position,computedAt\n0190d3a4-0000-7def-8123-456789abcdef,acme,2026-11-01,2,12,0.3,1,9,2026-12-01T00:00:12Z\n"}},
 		{[]string{"totals", "sales", "--per", "key", "--json"}, "GET /v1/admin/totals/sales?per=key&pageSize=1000\n", map[string]string{"GET /v1/admin/totals/sales": `200 ` + totalsAnswer}, 0, []string{`"sums":{"orders":"12","price.net":"0.3"}`}},

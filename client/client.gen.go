@@ -2518,7 +2518,7 @@ type Total struct {
 	// ComputedAt When the first of the tenant's documents was read.
 	ComputedAt *time.Time `json:"computedAt,omitempty"`
 
-	// KeysDropped The tenant has more than 4,000 keys, so all its documents are counted without a key.
+	// KeysDropped Documents of the tenant with a key are counted without it: all if there are more than 4,000 keys, or those whose key is longer than 100 bytes.
 	KeysDropped bool `json:"keysDropped,omitempty"`
 }
 
@@ -2534,9 +2534,12 @@ type TotalsPage struct {
 	Tenants int `json:"tenants"`
 
 	// Pending How many tenants have newer documents than their totals, or none yet. Missing if a database of documents does not answer.
-	Pending *int    `json:"pending,omitempty"`
-	All     Total   `json:"all"`
-	Totals  []Total `json:"totals"`
+	Pending *int `json:"pending,omitempty"`
+
+	// KeysDropped How many tenants have `keysDropped`, whatever `keyPrefix`: sums by key lack documents of theirs.
+	KeysDropped int     `json:"keysDropped"`
+	All         Total   `json:"all"`
+	Totals      []Total `json:"totals"`
 }
 
 // TouchedProjection defines model for TouchedProjection.
@@ -4098,7 +4101,8 @@ type ClientInterface interface {
 	//
 	// Of a shared projection whose definition has `totals`. A worker computes each tenant's totals from its live documents
 	// some seconds after they have changed, and later if there are many of them. `all` and `totals` are of the documents that
-	// `tenant` and `keyPrefix` select. Sums are exact decimal numbers, as texts. Tenants that are being deleted are left out.
+	// `tenant` and `keyPrefix` select. Sums are exact decimal numbers, as texts. They leave out tenants that are being deleted, which the
+	// counts of tenants may include.
 	//
 	// Corresponds with GET /v1/admin/totals/{name} (the `GetTotals` operationId).
 	GetTotals(ctx context.Context, name Name, params *GetTotalsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -5890,7 +5894,8 @@ func (c *Client) ListAllDocuments(ctx context.Context, name Name, params *ListAl
 //
 // Of a shared projection whose definition has `totals`. A worker computes each tenant's totals from its live documents
 // some seconds after they have changed, and later if there are many of them. `all` and `totals` are of the documents that
-// `tenant` and `keyPrefix` select. Sums are exact decimal numbers, as texts. Tenants that are being deleted are left out.
+// `tenant` and `keyPrefix` select. Sums are exact decimal numbers, as texts. They leave out tenants that are being deleted, which the
+// counts of tenants may include.
 //
 // Corresponds with GET /v1/admin/totals/{name} (the `GetTotals` operationId).
 func (c *Client) GetTotals(ctx context.Context, name Name, params *GetTotalsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -17245,7 +17250,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// Of a shared projection whose definition has `totals`. A worker computes each tenant's totals from its live documents
 	// some seconds after they have changed, and later if there are many of them. `all` and `totals` are of the documents that
-	// `tenant` and `keyPrefix` select. Sums are exact decimal numbers, as texts. Tenants that are being deleted are left out.
+	// `tenant` and `keyPrefix` select. Sums are exact decimal numbers, as texts. They leave out tenants that are being deleted, which the
+	// counts of tenants may include.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -27276,7 +27282,8 @@ func (c *ClientWithResponses) ListAllDocumentsWithResponse(ctx context.Context, 
 //
 // Of a shared projection whose definition has `totals`. A worker computes each tenant's totals from its live documents
 // some seconds after they have changed, and later if there are many of them. `all` and `totals` are of the documents that
-// `tenant` and `keyPrefix` select. Sums are exact decimal numbers, as texts. Tenants that are being deleted are left out.
+// `tenant` and `keyPrefix` select. Sums are exact decimal numbers, as texts. They leave out tenants that are being deleted, which the
+// counts of tenants may include.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -2537,7 +2537,7 @@ type Total struct {
 	// ComputedAt When the first of the tenant's documents was read.
 	ComputedAt *Time `json:"computedAt,omitempty"`
 
-	// KeysDropped The tenant has more than 4,000 keys, so all its documents are counted without a key.
+	// KeysDropped Documents of the tenant with a key are counted without it: all if there are more than 4,000 keys, or those whose key is longer than 100 bytes.
 	KeysDropped bool `json:"keysDropped,omitempty"`
 }
 
@@ -2553,9 +2553,12 @@ type TotalsPage struct {
 	Tenants int `json:"tenants"`
 
 	// Pending How many tenants have newer documents than their totals, or none yet. Missing if a database of documents does not answer.
-	Pending *int    `json:"pending,omitempty"`
-	All     Total   `json:"all"`
-	Totals  []Total `json:"totals"`
+	Pending *int `json:"pending,omitempty"`
+
+	// KeysDropped How many tenants have `keysDropped`, whatever `keyPrefix`: sums by key lack documents of theirs.
+	KeysDropped int     `json:"keysDropped"`
+	All         Total   `json:"all"`
+	Totals      []Total `json:"totals"`
 }
 
 // TouchedProjection defines model for TouchedProjection.

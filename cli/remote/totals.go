@@ -76,7 +76,7 @@ func totalsCells(fields []string, total client.Total) (cells []string) {
 	return append(cells, strconv.FormatInt(skipped, 10))
 }
 
-// printTotals prints a table, and says whether documents are newer.
+// printTotals prints a table, and says whether documents are newer, and whether sums by key lack some.
 func printTotals(c *call, page client.TotalsPage, all []client.Total, per string) error {
 	header := []string{"DOCUMENTS"}
 	for _, field := range page.Sum {
@@ -106,7 +106,7 @@ func printTotals(c *call, page client.TotalsPage, all []client.Total, per string
 				computed = local(*total.ComputedAt)
 			}
 			if total.KeysDropped {
-				computed += ", too many keys"
+				computed += ", keys dropped"
 			}
 			for _, cell := range slices.Concat(lead(total.TenantName, oneLine(total.Key)), totalsCells(page.Sum, total)) {
 				cells = append(cells, cell)
@@ -120,6 +120,9 @@ func printTotals(c *call, page client.TotalsPage, all []client.Total, per string
 		err = c.out.printf("a database of documents does not answer, so some totals may be older than the documents\n")
 	case *page.Pending > 0:
 		err = c.out.printf("tenants with newer documents, whose totals follow: %d\n", *page.Pending)
+	}
+	if err == nil && page.KeysDropped > 0 {
+		err = c.out.printf("tenants with too many or too long keys, whose documents count without a key: %d\n", page.KeysDropped)
 	}
 	return err
 }

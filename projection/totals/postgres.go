@@ -47,9 +47,10 @@ func (s *Postgres) states(ctx context.Context, name string) (map[domain.TenantID
 	return all, err
 }
 
-// save replaces a tenant's totals of a projection. It returns false and changes nothing if they no longer have the
+// save replaces a tenant's totals of a projection, and adds its own time to the state's. It returns false and changes nothing if they no longer have the
 // revision before the given state's, because another process has saved, or if the tenant is being erased.
 func (s *Postgres) save(ctx context.Context, tenant domain.TenantID, name string, now state, sums *tally) (saved bool, err error) {
+	start := time.Now()
 	var keys, fields, totals []string
 	var documents []int64
 	add := func(key, field, total string, count int64) {
@@ -88,6 +89,11 @@ func (s *Postgres) save(ctx context.Context, tenant domain.TenantID, name string
 			where t.tenant_id = $1 and t.name = $2
 			on conflict (tenant_id, name, key, field) do update set total = excluded.total, documents = excluded.documents
 			  where s.total <> excluded.total or s.documents <> excluded.documents`, tenant, name, keys, fields, totals, documents)
+		if err != nil {
+			return err
+		}
+		_, err = pg.Exec(ctx, tx, "save how long totals took", "update totals as t set took_ms = $3 where t.tenant_id = $1 and t.name = $2",
+			tenant, name, (now.took + time.Since(start)).Milliseconds())
 		return err
 	})
 	return saved && err == nil, err

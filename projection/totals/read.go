@@ -32,14 +32,16 @@ type Query struct {
 	Limit     int             // at most this many rows; at least 1
 }
 
-// Answer is a page of totals, with the sums over all pages. It has no tenants that are being deleted.
+// Answer is a page of totals, with the sums over all pages. All and Rows leave out tenants that are being deleted;
+// Tenants, Pending and KeysDropped may count them.
 type Answer struct {
-	Totals  domain.Totals
-	All     Row
-	Tenants int   // how many have totals; those without documents may have none
-	Pending *int  // tenants whose totals are not those of their newest documents; nil: a database of documents does not answer
-	Rows    []Row // by tenant, then by key
-	More    bool  // there are rows after the last one
+	Totals      domain.Totals
+	All         Row
+	Tenants     int   // how many have totals; those without documents may have none
+	Pending     *int  // tenants whose totals are not those of their newest documents; nil: a database of documents does not answer
+	KeysDropped int   // tenants with State.KeysDropped, whatever Query.KeyPrefix
+	Rows        []Row // by tenant, then by key
+	More        bool  // there are rows after the last one
 }
 
 // Row has the sums of some documents.
@@ -64,7 +66,7 @@ type State struct {
 	Build       int64
 	Position    int64     // events up to here are in the totals; later ones may be
 	ComputedAt  time.Time // when the first document was read
-	KeysDropped bool      // there were too many keys, so all documents are under the empty one
+	KeysDropped bool      // documents with a key are under the empty one: all if there are too many keys, or those whose key is too long
 }
 
 // stateTime bounds the search for tenants whose documents have changed since.
@@ -93,6 +95,9 @@ func (t *Totals) Read(ctx context.Context, name string, q Query) (Answer, error)
 	for tenant, s := range states {
 		if s.spec == query.spec && wanted(tenant) {
 			answer.Tenants++
+			if s.keysDropped {
+				answer.KeysDropped++
+			}
 		}
 	}
 	answer.Pending = t.pending(ctx, p, states, query.spec, wanted)

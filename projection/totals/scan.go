@@ -2,6 +2,7 @@ package totals
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -30,11 +31,17 @@ type scan struct {
 	worked   time.Duration
 }
 
-// queue adds a scan, unless there is one of the same projection and tenant.
+// failure identifies scans that have failed: those of another build do not wait for them.
+type failure struct {
+	scanID
+	build int64
+}
+
+// queue adds a scan, unless there is one of the same projection and tenant, or the last one has failed just now.
 func (t *Totals) queue(s *scan) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.queued[s.scanID] {
+	if _, paused := t.paused[failure{s.scanID, s.build.Number}]; paused || t.queued[s.scanID] {
 		return
 	}
 	t.queued[s.scanID] = true
@@ -47,7 +54,8 @@ func (t *Totals) queue(s *scan) {
 
 func (s *scan) isLong() bool { return s.old.took > turnTime }
 
-// next removes the next scan from the queue; nil if there is none. Scans that have begun and others take turns.
+// next removes the next scan from the queue; nil if there is none. Scans that have begun and others take turns, and of
+// the others short and long ones.
 func (t *Totals) next() *scan {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,13 +70,13 @@ func (t *Totals) next() *scan {
 				long++
 			}
 		}
+		if len(t.long) > 0 && long < maxLong && (t.longNow || len(t.short) == 0) {
+			t.longNow = false
+			return pop(&t.long)
+		}
+		t.longNow = true
 		if s := pop(&t.short); s != nil {
 			return s
-		}
-		if long < maxLong {
-			if s := pop(&t.long); s != nil {
-				return s
-			}
 		}
 	}
 	return pop(&t.begun)
@@ -84,15 +92,25 @@ func pop(from *[]*scan) *scan {
 	return s
 }
 
-// end records that a scan has ended, or has had a turn.
-func (t *Totals) end(s *scan, ended bool) {
+// end records that a scan has ended or failed, or has had a turn.
+func (t *Totals) end(s *scan, ended bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if ended {
-		delete(t.queued, s.scanID)
-	} else {
+	if !ended && err == nil {
 		t.begun = append(t.begun, s)
+		return
 	}
+	delete(t.queued, s.scanID)
+	if err != nil {
+		t.paused[failure{s.scanID, s.build.Number}] = time.Now().Add(failurePause)
+	}
+}
+
+// endPauses lets scans that failed a while ago be queued again.
+func (t *Totals) endPauses(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.paused, func(_ failure, until time.Time) bool { return !now.Before(until) })
 }
 
 // work gives turns to scans, until none is left or the time is over.
@@ -109,7 +127,7 @@ func (t *Totals) work(ctx context.Context, until time.Time) {
 				if err != nil && ctx.Err() == nil {
 					t.config.Log.Warn("a tenant's totals could not be computed; trying again", "projection", s.name, "tenant", s.tenant.String(), "error", err)
 				}
-				t.end(s, ended || err != nil)
+				t.end(s, ended, err)
 			}
 		})
 	}
@@ -125,11 +143,11 @@ func (t *Totals) turn(ctx context.Context, s *scan) (ended bool, err error) {
 		}
 		start := time.Now()
 		ended, err = t.page(ctx, s)
-		took := time.Since(start)
-		if s.worked += took; err == nil && ended {
+		s.worked += time.Since(start)
+		if err == nil && ended {
 			err = t.save(ctx, s)
 		}
-		rest := time.NewTimer(took)
+		rest := time.NewTimer(time.Since(start))
 		select {
 		case <-ctx.Done():
 			err = context.Cause(ctx)

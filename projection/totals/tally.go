@@ -20,7 +20,8 @@ type tally struct {
 	fields  fields
 	values  []json.RawMessage // of one document: those of Sum, then that of By
 	byKey   map[string]*sums
-	dropped bool // there were too many keys: all documents are under the empty one
+	merged  bool // there were too many keys: all documents are under the empty one
+	dropped bool // documents with a key are under the empty one
 }
 
 // sums are the sums of the documents with one key.
@@ -47,7 +48,11 @@ func (t *tally) add(document domain.Document) error {
 	if err := t.fields.read(domain.NewStoredJSONScanner(document.Data), t.values); err != nil {
 		return fmt.Errorf("read document %q: %w", domain.Clip(document.ID, 60), err)
 	}
-	of := t.sumsOf(keyOf(t.values[len(t.totals.Sum)]))
+	key := keyOf(t.values[len(t.totals.Sum)])
+	if len(key) > maxKeyBytes {
+		key, t.dropped = "", true
+	}
+	of := t.sumsOf(key)
 	of.documents++
 	for i := range t.totals.Sum {
 		if value := t.values[i]; isNumber(value) {
@@ -60,7 +65,7 @@ func (t *tally) add(document domain.Document) error {
 
 // sumsOf returns the sums of a key.
 func (t *tally) sumsOf(key string) *sums {
-	if t.dropped {
+	if t.merged {
 		key = ""
 	}
 	if of := t.byKey[key]; of != nil {
@@ -76,7 +81,7 @@ func (t *tally) sumsOf(key string) *sums {
 			}
 		}
 		clear(t.byKey)
-		key, t.dropped = "", true
+		key, t.merged, t.dropped = "", true, true
 	}
 	t.byKey[key] = of
 	return of
@@ -88,19 +93,16 @@ func isNumber(value json.RawMessage) bool {
 
 // keyOf returns the key of a document with a value, which may be missing.
 func keyOf(value json.RawMessage) string {
-	key := ""
 	switch {
 	case isNumber(value):
-		key = domain.ParseNumber(string(value)).JSON()
+		return domain.ParseNumber(string(value)).JSON()
 	case len(value) > 0 && value[0] == '"':
-		key = domain.UnquoteJSON(value)
+		return domain.UnquoteJSON(value)
 	case len(value) > 0 && (value[0] == 't' || value[0] == 'f'):
-		key = string(value)
-	}
-	if len(key) > maxKeyBytes {
+		return string(value)
+	default:
 		return ""
 	}
-	return key
 }
 
 // fields are the members of an object that are read.

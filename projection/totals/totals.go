@@ -40,6 +40,9 @@ type Totals struct {
 	long    []*scan // not begun, others
 	begun   []*scan // have had a turn
 	balance bool    // whether a scan that has begun is next
+	longNow bool    // whether a long scan is the next to begin
+
+	paused map[failure]time.Time // scans that have failed, and when they are tried again
 }
 
 // Bounds of Totals.
@@ -51,7 +54,8 @@ const (
 	callTime     = 30 * time.Second // of one call of a driver
 	pageSize     = 1000
 	pageBytes    = 4 << 20
-	forgetAtMost = 1000 // tenants in one look whose totals of removed projections are deleted
+	failurePause = time.Minute // after a scan has failed
+	forgetAtMost = 1000        // tenants in one look whose totals of removed projections are deleted
 )
 
 // New returns Totals. It computes while Run is running.
@@ -68,7 +72,7 @@ func New(config Config) *Totals {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Totals{config: config, queued: make(map[scanID]bool)}
+	return &Totals{config: config, queued: make(map[scanID]bool), paused: make(map[failure]time.Time)}
 }
 
 // Run computes the totals of tenants whose documents have changed, for the tenants that this process owns, until ctx
@@ -97,6 +101,7 @@ func (t *Totals) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	t.endPauses(time.Now())
 	names := []string{}
 	var problems []error
 	for _, p := range projections {
@@ -172,17 +177,11 @@ func (t *Totals) live(ctx context.Context, p domain.Projection, states map[domai
 	}
 	found := make(map[domain.TenantID]place)
 	for _, build := range builds {
-		driver, err := t.driver(build)
+		checkpoints, err := t.checkpoints(ctx, build)
 		if err != nil {
 			return nil, err
 		}
-		for checkpoint, err := range driver.Checkpoints(ctx, build) {
-			if errors.Is(err, drivers.ErrNoTable) {
-				break // another build has gone live since, or a rebuild restores it
-			}
-			if err != nil {
-				return nil, err
-			}
+		for _, checkpoint := range checkpoints {
 			if of, has := own[checkpoint.Tenant]; has && of.Number == build.Number || !has && build.Number == p.Build {
 				found[checkpoint.Tenant] = place{build, checkpoint.Position}
 			}
@@ -201,6 +200,26 @@ func (t *Totals) live(ctx context.Context, p domain.Projection, states map[domai
 		}
 	}
 	return found, nil
+}
+
+// checkpoints returns the checkpoints of a build's tenants.
+func (t *Totals) checkpoints(ctx context.Context, build domain.Build) (all []drivers.Checkpoint, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	driver, err := t.driver(build)
+	if err != nil {
+		return nil, err
+	}
+	for checkpoint, err := range driver.Checkpoints(ctx, build) {
+		if errors.Is(err, drivers.ErrNoTable) {
+			break // another build has gone live since, or a rebuild restores it
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, checkpoint)
+	}
+	return all, nil
 }
 
 func (t *Totals) driver(build domain.Build) (drivers.Driver, error) {

@@ -3,10 +3,12 @@ package totals_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/big"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -321,7 +323,7 @@ func TestManyDocumentsAndKeys(t *testing.T) {
 	b.documents(t, p.LiveBuild(), other, map[string]string{"a": `{"day": "1", "orders": 0.25}`})
 	must(t, b.totals.Compute(t.Context()))
 	answer := b.read(t, "many", totals.Query{Per: totals.PerBoth, Tenant: tenant})
-	if len(answer.Rows) != totals.MaxKeys || answer.Rows[0].State.KeysDropped {
+	if len(answer.Rows) != totals.MaxKeys || answer.Rows[0].State.KeysDropped || answer.KeysDropped != 0 {
 		t.Fatalf("there are %d rows, the first %+v", len(answer.Rows), answer.Rows[0])
 	}
 	b.documents(t, p.LiveBuild(), tenant, map[string]string{"x": `{"day": "x", "orders": -1.5}`})
@@ -331,8 +333,15 @@ func TestManyDocumentsAndKeys(t *testing.T) {
 	if got := lines(answer.Rows); got != want || !answer.Rows[0].State.KeysDropped {
 		t.Errorf("with another key there are %s, want %s", domain.Clip(got, 200), want)
 	}
-	if got := lines(b.read(t, "many", totals.Query{Per: totals.PerKey, KeyPrefix: "1"}).Rows); got != "1: 1 0.25(1) 0(0)" {
-		t.Errorf("the other tenant's key has %s", got)
+	answer = b.read(t, "many", totals.Query{Per: totals.PerKey, KeyPrefix: "1"})
+	if got := lines(answer.Rows); got != "1: 1 0.25(1) 0(0)" || answer.KeysDropped != 1 {
+		t.Errorf("the other tenant's key has %s, and the keys of %d tenants were dropped, want 1", got, answer.KeysDropped)
+	}
+	b.documents(t, p.LiveBuild(), other, map[string]string{"b": fmt.Sprintf(`{"day": "%0100d"}`, 0), "c": fmt.Sprintf(`{"day": "%0101d"}`, 0)})
+	must(t, b.totals.Compute(t.Context()))
+	answer = b.read(t, "many", totals.Query{Per: totals.PerBoth, Tenant: other})
+	if got, want := lines(answer.Rows), fmt.Sprintf(": 1 0(0) 0(0); %0100d: 1 0(0) 0(0); 1: 1 0.25(1) 0(0)", 0); got != want || answer.KeysDropped != 1 {
+		t.Errorf("with a key that is too long there are %s, want %s", got, want)
 	}
 }
 
@@ -468,6 +477,51 @@ func (d slowDriver) Query(ctx context.Context, build domain.Build, tenant domain
 	d.asked <- struct{}{}
 	<-d.release
 	return documents, err
+}
+
+// failingDriver counts queries and fails each.
+type failingDriver struct {
+	drivers.Driver
+	queries *atomic.Int32
+}
+
+func (d failingDriver) Query(context.Context, domain.Build, domain.TenantID, domain.DocumentQuery) ([]domain.Document, error) {
+	d.queries.Add(1)
+	return nil, errors.New("no answer")
+}
+
+// Documents that cannot be summed are not read again at once, but those of another build are.
+func TestFailedScansPause(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.projection(t, "failing")
+	tenant := b.tenant(t)
+	failing := failingDriver{b.driver, new(atomic.Int32)}
+	process := b.process(failing)
+	for round := range 2 {
+		b.documents(t, p.LiveBuild(), tenant, map[string]string{"a": `{"orders": 1}`})
+		for range 3 {
+			must(t, process.Compute(t.Context()))
+		}
+		if got := int(failing.queries.Load()); got != round+1 {
+			t.Errorf("with build %d, documents were read %d times in all, want %d", p.Build, got, round+1)
+		}
+		_, err := b.catalog.Reset(t.Context(), domain.Everyone, "failing", "test", false)
+		must(t, err)
+		p, err = b.catalog.Get(t.Context(), domain.Everyone, "failing")
+		must(t, err)
+	}
+}
+
+// Scans that are likely to be long and short ones begin in turn.
+func TestShortAndLongScansTakeTurns(t *testing.T) {
+	t.Parallel()
+	if got := totals.BeginOrder(6, 2); got != "slslssss" {
+		t.Errorf("the scans begin in the order %s, want slslssss", got)
+	}
+	if got := totals.BeginOrder(1, 3); got != "slll" {
+		t.Errorf("the scans begin in the order %s, want slll", got)
+	}
 }
 
 // A process that was slower than the one that took over does not replace newer totals with older ones.

@@ -1961,6 +1961,8 @@ export interface TotalsPage {
   tenants: number;
   /** How many tenants have newer documents than their totals, or none yet. Missing if a database of documents does not answer. */
   pending?: number;
+  /** How many tenants have `keysDropped`, whatever `keyPrefix`: sums by key lack documents of theirs. */
+  keysDropped: number;
   all: Total;
   totals: Total[];
 }
@@ -1982,7 +1984,7 @@ export interface Total {
   position?: number;
   /** When the first of the tenant's documents was read. */
   computedAt?: string;
-  /** The tenant has more than 4,000 keys, so all its documents are counted without a key. */
+  /** Documents of the tenant with a key are counted without it: all if there are more than 4,000 keys, or those whose key is longer than 100 bytes. */
   keysDropped?: boolean;
 }
 
@@ -3347,7 +3349,8 @@ export abstract class Operations {
    *
    * Of a shared projection whose definition has `totals`. A worker computes each tenant's totals from its live documents
    * some seconds after they have changed, and later if there are many of them. `all` and `totals` are of the documents that
-   * `tenant` and `keyPrefix` select. Sums are exact decimal numbers, as texts. Tenants that are being deleted are left out.
+   * `tenant` and `keyPrefix` select. Sums are exact decimal numbers, as texts. They leave out tenants that are being deleted, which the
+   * counts of tenants may include.
    */
   getTotals(name: string, options: GetTotalsOptions = {}): Promise<TotalsPage> {
     return this.send(operations.getTotals, [name], options);
