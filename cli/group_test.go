@@ -20,7 +20,7 @@ const memberAnswer = `{"memberId":"0190d3a4-2222-7def-8123-456789abcdef","label"
 const totalsAnswer = `{"sum":["orders","price.net"],"by":"day","tenants":1,"pending":1,"keysDropped":1,"all":{"documents":2,"sums":{"orders":"12","price.net":"0.3"},"skipped":{"price.net":1}},` +
 	`"totals":[{"tenant":"0190d3a4-0000-7def-8123-456789abcdef","tenantName":"acme","key":"2026-11-01","documents":2,"sums":{"orders":"12","price.net":"0.3"},"skipped":{"price.net":1},"build":1,"position":9,"computedAt":"2026-12-01T00:00:12Z"}]}`
 
-const deliveryAnswer = `{"event":{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","stream":"order-1","version":1,"position":9,"type":"Placed","data":{"n":7},"recordedAt":"2026-03-01T09:30:00.1Z"},"attempt":3,"ackDeadline":"2026-03-01T10:00:30Z","replays":2}`
+const deliveryAnswer = `{"event":{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","stream":"order-1","version":1,"position":9,"type":"Placed","data":{"n":7},"recordedAt":"2026-03-01T09:30:00.1Z"},"attempt":3,"ackDeadline":"2026-03-01T10:00:30Z","attempts":3,"maxAttempts":5,"group":"mail","cursor":8,"replays":2}`
 
 const peekEvent = `{"event":{"id":"0190d3a4-5b6c-7def-8123-456789abcde0","stream":"order-1","version":1,"position":9,"type":"Placed","data":{"n":7},"recordedAt":"2026-03-01T09:30:00.1Z"},`
 

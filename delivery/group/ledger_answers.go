@@ -84,7 +84,7 @@ func (l *ledger) giveBack(le *lease) {
 }
 
 // discount makes a lease's attempt not count.
-func (le *lease) discount() { le.base = min(le.base+1, le.attempt-1) }
+func (le *lease) discount() { le.base = min(le.base+1, le.attempt) }
 
 // givenBack reports whether an event was given back or interrupted, and not delivered since.
 func (l *ledger) givenBack() bool {

@@ -34,6 +34,7 @@ type ledgerModel struct {
 	finished map[int64]bool // acked or skipped, since the last seek
 	answers  map[int64]int  // by position, in flight: the receive that gave it; nothing: it is due again
 	gave     map[int64]int  // by position: the receive that gave it last
+	returned map[int64]bool // by position: it was given back since
 	received int            // number of receives
 }
 
@@ -44,7 +45,7 @@ func drawLedgerModel(t *rapid.T) *ledgerModel {
 		replays: rapid.SampledFrom([]int{1, 2, 3, domain.MaxReplays}).Draw(t, "replays read at once"),
 		retries: make(map[int64]Retry), letters: make(map[int64]domain.DeadLetter),
 		fate: make(map[int64]string), attempt: make(map[int64]int), used: make(map[domain.Attempt]bool), finished: make(map[int64]bool),
-		answers: make(map[int64]int), gave: make(map[int64]int),
+		answers: make(map[int64]int), gave: make(map[int64]int), returned: make(map[int64]bool),
 	}
 	versions := make(map[string]int64)
 	for position := range rapid.Int64Range(1, 40).Draw(t, "events") {
@@ -197,12 +198,16 @@ func (m *ledgerModel) delivered(le *lease) {
 	m.used[attempt] = true
 	m.attempt[le.position], m.fate[le.position] = le.attempt, "flight"
 	m.answers[le.position], m.gave[le.position] = m.received, m.received
+	delete(m.returned, le.position)
+	if le.base >= le.attempt {
+		m.t.Fatalf("the event at %d is delivered with attempt %d, of which %d do not count", le.position, le.attempt, le.base)
+	}
 }
 
-// together returns how many events of a receive are in flight.
+// together returns how many events of a receive are unsettled, and were not given back. They may be interrupted.
 func (m *ledgerModel) together(receive int) (events int) {
-	for position, of := range m.answers {
-		if of == receive && m.fate[position] == "flight" {
+	for position, of := range m.gave {
+		if of == receive && m.fate[position] == "flight" && !m.returned[position] {
 			events++
 		}
 	}
@@ -224,7 +229,7 @@ func (m *ledgerModel) expire() {
 			parked++
 			continue
 		case !alone:
-			counts--
+			counts = max(0, counts-1)
 		}
 		interrupted[le.position] = counts
 	}
@@ -354,12 +359,14 @@ func (m *ledgerModel) answer() {
 		m.fate[position] = "retry"
 	case "extend":
 		m.ledger.extend(le, m.now+500)
-		if !held { // it was late
-			m.answers[position] = m.gave[position]
-		}
+		m.answers[position] = m.gave[position] // even if it was late
+		delete(m.returned, position)
 	case "give back":
 		m.ledger.giveBack(le)
-		delete(m.answers, position)
+		if held {
+			delete(m.answers, position)
+			m.returned[position] = true
+		}
 	}
 }
 
