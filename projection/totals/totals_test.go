@@ -504,7 +504,7 @@ func TestFailedScansPause(t *testing.T) {
 			must(t, process.Compute(t.Context()))
 		}
 		if got := int(failing.queries.Load()); got != round+1 {
-			t.Errorf("with build %d, documents were read %d times in all, want %d", p.Build, got, round+1)
+			t.Errorf("with build %d, documents were read %d times in total, want %d", p.Build, got, round+1)
 		}
 		_, err := b.catalog.Reset(t.Context(), domain.Everyone, "failing", "test", false)
 		must(t, err)
