@@ -15,20 +15,16 @@ import (
 // failed. It returns nil if that attempt succeeded or there is none.
 func (s *Postgres) WebhookFailing(ctx context.Context, tenant domain.TenantID, name, url string) (failing *Failing, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		// Attempts of the same moment have no order, so the last success delimits the consecutive failures.
-		var taken AttemptID
-		err := tx.QueryRow(ctx, `
-			select a.attempt_id from webhook_attempts as a
-			where a.tenant_id = $1 and a.name = $2 and a.url = $3 and a.outcome = $4 order by a.attempt_id desc limit 1`,
-			tenant, name, url, string(OutcomeOK)).Scan(&taken)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return fmt.Errorf("look for the last attempt that was taken: %w", err)
-		}
+		// Attempts of the same moment have no order, so the last success delimits the consecutive failures. This is one
+		// statement, because a success may be stored at any time.
 		var found Failing
-		err = tx.QueryRow(ctx, `
+		err := tx.QueryRow(ctx, `
 			select count(*) over (), min(a.at) over (), a.at, a.outcome, a.status, a.error from webhook_attempts as a
-			where a.tenant_id = $1 and a.name = $2 and a.url = $3 and a.attempt_id > $4 order by a.attempt_id desc limit 1`,
-			tenant, name, url, taken).Scan(&found.Attempts, &found.Since, &found.LastAt, &found.Outcome, &found.Status, &found.Error)
+			where a.tenant_id = $1::uuid and a.name = $2 and a.url = $3 and a.attempt_id > coalesce((
+				select o.attempt_id from webhook_attempts as o
+				where o.tenant_id = $1::uuid and o.name = $2 and o.url = $3 and o.outcome = $4 order by o.attempt_id desc limit 1), $5)
+			order by a.attempt_id desc limit 1`,
+			tenant, name, url, string(OutcomeOK), AttemptID{}).Scan(&found.Attempts, &found.Since, &found.LastAt, &found.Outcome, &found.Status, &found.Error)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return nil
