@@ -186,8 +186,8 @@ func TestWaitingGroupsRecheckTogether(t *testing.T) {
 			}
 		})
 	}
-	// Each reads its ledger when it begins.
-	for ledgers.Load() < groups {
+	// Each reads its ledger when it begins. A recheck shows that the last of these reads has been answered.
+	for ledgers.Load() < groups || together.Load() == 0 {
 		pause(t)
 	}
 	if _, err := b.groups.Seek(t.Context(), b.tenant, name(3), domain.From{Position: 1}); err != nil {
