@@ -54,9 +54,9 @@ const (
 	ExtensionReplays     = "manifoldreplays"     // how often it was replayed from the dead letters; optional
 )
 
-// The extensions of a dead letter, in addition to ExtensionPartition and ExtensionReplays. A delivery has the first, too.
+// The extensions of a dead letter, in addition to ExtensionPartition and ExtensionReplays. Deliveries also have ExtensionAttempts.
 const (
-	ExtensionAttempts    = "manifoldattempts"    // how often it was delivered since its last replay
+	ExtensionAttempts    = "manifoldattempts"    // the deliveries that count, since its last replay
 	ExtensionReason      = "manifoldreason"      // the last reason given, on one line; optional
 	ExtensionFirstParked = "manifoldfirstparked" // when it first became a dead letter, as RFC 3339
 	ExtensionParkedAt    = "manifoldparkedat"    // when it became a dead letter, as RFC 3339

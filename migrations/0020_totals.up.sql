@@ -5,9 +5,9 @@ create table manifold.totals (
   build        bigint not null,           -- of the documents
   position     bigint not null,           -- events up to here are in the sums; later ones may be
   spec         text collate "C" not null, -- identifies what was summed
-  keys_dropped boolean not null,          -- there were too many keys, so all sums are under the empty key
+  keys_dropped boolean not null,          -- there were too many keys, or too long ones: their sums are under the empty key
   computed_at  timestamptz not null,      -- when the first document was read
-  took_ms      bigint not null,           -- reading and summing, without pauses
+  took_ms      bigint not null,           -- reading, summing and saving, without pauses
   revision     bigint not null,           -- increases with each change
   primary key (tenant_id, name)
 );

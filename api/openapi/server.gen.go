@@ -528,7 +528,7 @@ type CursorList struct {
 type DeadLetter struct {
 	Event Event `json:"event"`
 
-	// Attempts Deliveries since the event was first read or was last replayed.
+	// Attempts The deliveries that count since the event was first read or was last replayed.
 	Attempts int `json:"attempts"`
 	Replays  int `json:"replays"`
 

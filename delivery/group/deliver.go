@@ -110,10 +110,11 @@ func (s *step) redeliverEach(ctx context.Context, due []redelivery, deadline int
 				continue
 			}
 			interrupted := a.lease != nil && a.lease.interrupted()
-			r := s.receiveWithRoom(eventBytes(e))
+			receive := s.receiveWithRoom
 			if interrupted {
-				r = s.receiveForInterrupted(eventBytes(e))
+				receive = s.receiveForInterrupted
 			}
+			r := receive(eventBytes(e))
 			if r == nil {
 				return nil
 			}

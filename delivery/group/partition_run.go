@@ -164,7 +164,7 @@ func (p *partition) goIdle() {
 	if p.ledgerKnown {
 		p.nextPark, p.unsaved = 0, p.ledger.readTo > p.ledger.savedReadTo
 		for _, le := range p.ledger.leaseOf {
-			if le.lastAttempt(p.row.Group.MaxAttempts) && (p.nextPark == 0 || le.deadline < p.nextPark) {
+			if !le.due() && le.lastAttempt(p.row.Group.MaxAttempts) && (p.nextPark == 0 || le.deadline < p.nextPark) {
 				p.nextPark = le.deadline
 			}
 		}

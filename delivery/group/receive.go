@@ -103,6 +103,8 @@ func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, 
 				return Received{}, err
 			}
 			deliveries = withoutStale(deliveries, gr.known.Load().Ordering == domain.OrderingStream)
+		}
+		if shared {
 			gr.placed.note(deliveries)
 		}
 		deliveries, err = r.keepTimely(deliveries, timeout)

@@ -24,7 +24,7 @@ type Definition struct {
 	// none, nothing happens. A live projection stores nothing, so it cannot be named.
 	Projection string
 	// AsOfEvent gives the documents as of their own event, instead of the current ones, which may include later events. It
-	// needs a projection whose key is the stream's name, as it is without a key. If a document cannot be folded again
+	// needs a projection in expressions whose key is the stream's name, as it is without a key. If a document cannot be folded again
 	// because events of its stream were removed, or because the stream is too long for one request, the event is retried,
 	// and becomes a dead letter with the reason.
 	AsOfEvent  bool
@@ -64,8 +64,8 @@ const (
 // Event is an event passed to a reactor.
 type Event struct {
 	domain.Event        // as in the log
-	Attempt      int    // 1, 2, 3 ...: above 1 after a call failed or its process died
-	MaxAttempts  int    // an event whose attempt has this number becomes a dead letter if the call fails
+	Attempt      int    // 1, 2, 3 ...: the calls that count, with this one; elsewhere it is called attempts
+	MaxAttempts  int    // if the call of this attempt fails, the event becomes a dead letter
 	Group        string // of the reactor, such as reactor.mail, in the API
 	Cursor       int64  // of the group, at the delivery: no event up to this position was in flight
 	// Documents are all of the event's documents, in the order of its keys. There are none without

@@ -66,6 +66,9 @@ func New(config Config) (*Reactors, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reactor %q: %w", reactor.Name, err)
 		}
+		if reactor.DedupeID != "" && config.Claims == nil {
+			return nil, fmt.Errorf("reactor %q has a DedupeID, which needs Config.Claims", reactor.Name)
+		}
 		dedupe, err := webhook.NewDedupe(config.Claims, reactor.DedupeID, reactor.DedupeWindow)
 		if err != nil {
 			return nil, fmt.Errorf("reactor %q: %w", reactor.Name, err)

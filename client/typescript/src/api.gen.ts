@@ -1603,7 +1603,7 @@ export interface Seek {
 
 export interface DeadLetter {
   event: Event;
-  /** Deliveries since the event was first read or was last replayed. */
+  /** The deliveries that count since the event was first read or was last replayed. */
   attempts: number;
   replays: number;
   /** The last consumer's word, or that there was none in time. */
