@@ -107,6 +107,7 @@ async function signingIn() {
   const page = await open(context, { quiet: true });
   await page.goto(`${given.url}/console/projections`);
   const { key, id } = await api("POST", "/v1/keys", { name: "browser", scopes: ["events:read", "documents:read", "subscriptions:write"] });
+  await page.waitForSelector("input[type=password]");
   await page.type("input[type=password]", "mfk_wrong");
   await page.keyboard.press("Enter");
   await page.waitForSelector("[role=alert]");

@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { Icon, type IconName } from "./icons";
 import { Admin } from "./pages/admin";
 import { Delivery } from "./pages/delivery";
@@ -119,7 +119,7 @@ function Missing({ known }: { known: boolean }) {
 
 /** Handles keys that are not typed into a field: g and a letter go to a page, / focuses the search, ? shows the keys. */
 function useKeyboard(shown: Section[], help: () => void): void {
-  useEffect(() => {
+  useLayoutEffect(() => {
     let going = 0;
     const press = (event: KeyboardEvent) => {
       const target = event.target as HTMLElement;

@@ -55,6 +55,7 @@ export async function signIn(key: string): Promise<void> {
 /** Signs out, in every tab. */
 export function signOut(): void {
   channel?.postMessage({ kind: "signed-out" });
+  take = undefined;
   session.value = {};
 }
 
@@ -74,12 +75,12 @@ const channel = typeof BroadcastChannel === "undefined" ? undefined : new Broadc
 
 /** Begins with the key of the address's fragment, of the page before a reload, or of another tab. */
 export async function start(): Promise<void> {
+  if (channel) channel.onmessage = ({ data }) => hear(data);
   const given = keyOfFragment();
   const kept = keyOfReload();
   addEventListener("pagehide", keepForReload);
   addEventListener("pageshow", () => sessionStorage.removeItem(handover));
   const key = given?.trusted ? given.key : (kept ?? (await keyOfAnotherTab()));
-  if (channel) channel.onmessage = ({ data }) => answerTab(data);
   if (key !== undefined) {
     try {
       await signIn(key);
@@ -117,17 +118,29 @@ function keyOfReload(): string | undefined {
   return Date.now() - at < reloadTime ? key : undefined;
 }
 
+/** Takes the key that another tab answers. */
+let take: ((key: string) => void) | undefined;
+
+/** Asks the other tabs. One that answers only after the form is shown, since it was busy, still signs this one in. */
 function keyOfAnotherTab(): Promise<string | undefined> {
+  if (!channel) return Promise.resolve(undefined);
   return new Promise((resolve) => {
-    if (!channel) return resolve(undefined);
-    channel.onmessage = ({ data }) => data.kind === "key" && resolve(data.key);
+    take = resolve;
     channel.postMessage({ kind: "ask" });
-    setTimeout(resolve, 100);
+    setTimeout(() => {
+      resolve(undefined);
+      take = (key) => session.value.current || signIn(key).catch(() => {});
+    }, 100);
+    setTimeout(() => (take = undefined), 5000);
   });
 }
 
-function answerTab(message: { kind: string }): void {
+function hear(message: { kind: string; key: string }): void {
   const { current } = session.value;
   if (message.kind === "ask" && current) channel?.postMessage({ kind: "key", key: current.key });
-  if (message.kind === "signed-out" && current) session.value = {};
+  if (message.kind === "key") take?.(message.key);
+  if (message.kind === "signed-out") {
+    take = undefined;
+    if (current) session.value = {};
+  }
 }
