@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -28,12 +30,13 @@ type Program struct {
 // second signal skips the waiting, and the third ends the process at once. Acknowledged events are kept in any case.
 func (p Program) Main() {
 	soft, hard := interrupts()
-	if err := p.command(hard).ExecuteContext(soft); err != nil {
+	root := p.command(hard)
+	if err := root.ExecuteContext(soft); err != nil {
 		if exit, ok := errors.AsType[ExitError](err); ok {
 			os.Exit(exit.Code)
 		}
 		if !errors.Is(err, ErrShown) {
-			fmt.Fprintln(os.Stderr, "manifold:", err)
+			fmt.Fprintln(os.Stderr, "manifold:", asCalled(root, err.Error()))
 		}
 		os.Exit(1)
 	}
@@ -53,10 +56,12 @@ func (p Program) command(hard context.Context) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "manifold",
 		Short:         "An event store and projection service for many tenants",
+		Version:       service.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: os.Args[0]},
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetVersionTemplate(versionText())
 	root.AddCommand(devCommand(p.Extensions, hard), serveCommand(p.Extensions, hard), migrateCommand(), clusterCommand(), doctorCommand(p.Extensions), testCommand(p.Extensions), versionCommand())
 	root.AddCommand(p.Commands...)
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
@@ -64,6 +69,20 @@ func (p Program) command(hard context.Context) *cobra.Command {
 	})
 	explainArguments(root)
 	return root
+}
+
+// asCalled replaces the program's name, in the commands that a text suggests, by the one that the user has typed, such as
+// ./bin/manifold.
+func asCalled(root *cobra.Command, text string) string {
+	if root.DisplayName() == root.Name() {
+		return text
+	}
+	var names []string
+	for _, command := range root.Commands() {
+		names = append(names, command.Name())
+	}
+	suggested := regexp.MustCompile(`\b` + root.Name() + ` ((?:` + strings.Join(names, "|") + `)\b)`)
+	return suggested.ReplaceAllString(text, strings.ReplaceAll(root.DisplayName(), "$", "$$")+" $1")
 }
 
 // explainArguments adds the usage to the error for a command's invalid arguments. A command that only has subcommands

@@ -62,10 +62,17 @@ type outcome struct {
 // run runs a command to its end.
 func run(t *testing.T, environ []string, stdin io.Reader, args ...string) outcome {
 	t.Helper()
+	return runAs(t, "manifold", environ, stdin, args...) // as if it were on the PATH
+}
+
+// runAs runs a command that was called by the name.
+func runAs(t *testing.T, name string, environ []string, stdin io.Reader, args ...string) outcome {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Args[0] = name
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = withEnviron(environ), stdin, &out, &errs
 	err := cmd.Run()
 	var exit *exec.ExitError
@@ -87,7 +94,7 @@ func must(t *testing.T, environ []string, args ...string) string {
 
 // withEnviron is the tests' environment without Manifold's variables, and with others.
 func withEnviron(more []string) []string {
-	var environ []string
+	environ := []string{"MANIFOLD_PROFILES=/dev/null"} // not those of the person who runs the tests
 	for _, entry := range os.Environ() {
 		if !strings.HasPrefix(entry, "MANIFOLD_") {
 			environ = append(environ, entry)
@@ -110,6 +117,7 @@ func launch(t *testing.T, environ []string, folder string, args ...string) *runn
 	t.Helper()
 	r := &running{t: t, lines: make(chan string, 1000), ended: make(chan struct{})}
 	r.cmd = exec.Command(program, args...)
+	r.cmd.Args[0] = "manifold"
 	r.cmd.Env, r.cmd.Dir = withEnviron(environ), folder
 	read, write, err := os.Pipe()
 	if err != nil {

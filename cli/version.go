@@ -16,9 +16,12 @@ func versionCommand() *cobra.Command {
 		Short: "Print the program's version and the schema version that it needs",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(command.OutOrStdout(), "manifold %s, %s %s/%s, schema %d\n",
-				service.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, migrations.Latest())
+			_, err := fmt.Fprint(command.OutOrStdout(), versionText())
 			return err
 		},
 	}
+}
+
+func versionText() string {
+	return fmt.Sprintf("manifold %s, %s %s/%s, schema %d\n", service.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, migrations.Latest())
 }

@@ -152,7 +152,7 @@ func fields(shape reflect.Type) map[string]reflect.Type {
 const TestPrefix = Prefix + "TEST_"
 
 // ClientVariables are the environment variables of the client commands. They are not settings of the service.
-var ClientVariables = [...]string{"MANIFOLD_URL", "MANIFOLD_KEY", "MANIFOLD_CONFIG"}
+var ClientVariables = [...]string{"MANIFOLD_URL", "MANIFOLD_KEY", "MANIFOLD_PROFILE", "MANIFOLD_PROFILES", "MANIFOLD_CONFIG"}
 
 // kubernetes matches the variables that Kubernetes sets in every container of a namespace for a service named
 // manifold or manifold-something.

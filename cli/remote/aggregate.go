@@ -28,7 +28,7 @@ func aggregateCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	to.bind(command, "MANIFOLD_KEY")
-	command.AddCommand(aggregatePut(to), aggregateList(to), aggregateShow(to), aggregatePreview(to), aggregateSnapshots(to),
+	command.AddCommand(aggregatePut(to), aggregateList(to), aggregateShow(to), aggregatePreview(to), aggregateState(to),
 		removal(to, "delete CATEGORY", "Delete a definition with its snapshots", "the definition, its commands and snapshots",
 			func(service *client.Client, ctx context.Context, name string, editors ...client.RequestEditorFn) (*http.Response, error) {
 				return service.DeleteAggregate(ctx, name, editors...)
@@ -175,22 +175,6 @@ func aggregateList(to *connection) *cobra.Command {
 			commands := strings.Join(slices.Sorted(maps.Keys(fieldsOf(a.Commands))), " ")
 			return []any{orZero(a.Category), strings.Join(slices.Sorted(maps.Keys(a.On)), " "), commands}
 		},
-	}))
-}
-
-func aggregateSnapshots(to *connection) *cobra.Command {
-	return withJSON("the snapshots", list(to, &cobra.Command{
-		Use:   "snapshots STREAM",
-		Short: "List the snapshots of a stream",
-		Args:  cobra.ExactArgs(1),
-	}, func(ctx context.Context, c *call) iter.Seq2[client.ListedSnapshot, error] {
-		size := pageSize
-		return pages(func(token *string) (*http.Response, error) {
-			return c.ListSnapshots(ctx, c.args[0], &client.ListSnapshotsParams{PageSize: &size, PageToken: token})
-		}, func(answer client.SnapshotList) []client.ListedSnapshot { return answer.Snapshots })
-	}, table[client.ListedSnapshot]{
-		header: "VERSION\tTAKEN\tTAG",
-		row:    func(s client.ListedSnapshot) []any { return []any{s.Version, local(s.TakenAt), s.Tag} },
 	}))
 }
 

@@ -18,7 +18,7 @@ type call struct {
 	*client.Client
 	args    []string
 	changed func(flag string) bool // whether a flag was given
-	asJSON  bool                   // --json, if the command has the flag
+	asJSON  bool                   // print what the service returns, in the format of out, and not for people
 	in      io.Reader
 	out     *output   // results
 	people  io.Writer // everything except results: standard error
@@ -31,11 +31,15 @@ func (to *connection) run(do func(ctx context.Context, c *call) error) func(*cob
 		if err != nil {
 			return err
 		}
-		asJSON, _ := command.Flags().GetBool("json") // false without the flag
+		format, err := outputFormat(command)
+		if err != nil {
+			return err
+		}
 		c := &call{
-			Client: service, args: args, changed: command.Flags().Changed, asJSON: asJSON,
+			Client: service, args: args, changed: command.Flags().Changed, asJSON: format != "",
 			in: command.InOrStdin(), out: newOutput(command.OutOrStdout()), people: command.ErrOrStderr(),
 		}
+		c.out.format = format
 		if err := do(command.Context(), c); err != nil {
 			return err
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -112,10 +111,7 @@ type commandFlags struct {
 func (f *commandFlags) bind(command *cobra.Command) *cobra.Command {
 	command.Args = cobra.ExactArgs(2)
 	command.PreRunE = func(*cobra.Command, []string) error {
-		if f.connection.key == "" {
-			return errors.New("no key for the service: set MANIFOLD_KEY; --key is the command's key of idempotency")
-		}
-		return nil
+		return f.needsKey("--key is the command's key of idempotency")
 	}
 	flags := command.Flags()
 	f.bindBody(flags)

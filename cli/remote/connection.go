@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -17,54 +18,107 @@ import (
 
 // connection describes which service a command calls, and with which key.
 type connection struct {
-	url, key string
-	variable string // the environment variable that contains the key; empty: none is set
+	url, key  string
+	variables []string // the environment variables that may contain the key
+	variable  string   // the one that does; empty: none is set
+	profile   string   // --profile
 }
 
 // operatorKey is the environment variable with the key for the operator's commands. The service reads the same
 // variable.
 const operatorKey = "MANIFOLD_OPERATOR_KEY"
 
-// bind adds the flags. variables are the environment variables that may contain the key; the first one that is set
-// applies. A variable that is set but empty is a mistake in the environment. It must not make the key of the next
-// variable, possibly the operator's, apply instead.
+// defaultURL is where manifold dev listens.
+const defaultURL = "http://127.0.0.1:8080"
+
+// bind adds the flags. variables are the environment variables that may contain the key.
 func (c *connection) bind(command *cobra.Command, variables ...string) {
-	service := os.Getenv("MANIFOLD_URL")
-	if service == "" {
-		service = "http://127.0.0.1:8080"
+	c.variables = variables
+	flags := command.PersistentFlags()
+	flags.StringVar(&c.url, "url", "", "the service's URL (MANIFOLD_URL; default: the profile's, or "+defaultURL+")")
+	flags.StringVar(&c.key, "key", "", "the key ("+strings.Join(variables, ", ")+"; default: the profile's)")
+	flags.StringVar(&c.profile, "profile", "", "the profile to use (MANIFOLD_PROFILE; default: the current one)")
+	if err := command.RegisterFlagCompletionFunc("profile", completeProfiles); err != nil {
+		panic(err) // there is no such flag
 	}
-	key := ""
-	for _, variable := range variables {
-		if value, set := os.LookupEnv(variable); set {
-			key, c.variable = value, variable
-			break
-		}
-	}
-	command.PersistentFlags().StringVar(&c.url, "url", service, "the service's URL (MANIFOLD_URL)")
-	command.PersistentFlags().StringVar(&c.key, "key", key, "the key ("+strings.Join(variables, ", ")+")")
-	// --help must not show a key from the environment.
-	command.PersistentFlags().Lookup("key").DefValue = ""
 }
 
-// asOperator uses the operator's key from the environment, if there is one and --key is not given. It is for calls
-// that only the operator may make.
-func (c *connection) asOperator(command *cobra.Command) {
-	if key := os.Getenv(operatorKey); key != "" && !command.Flags().Changed("key") {
-		c.key = key
+// asOperator prefers the operator's key. It is for calls that only the operator may make.
+func (c *connection) asOperator() { c.variables = append([]string{operatorKey}, c.variables...) }
+
+// resolve completes the URL and the key that flags do not give. A profile that the user names replaces the environment; the
+// current profile applies if the environment has neither. A profile's key is for its own URL only.
+func (c *connection) resolve() error {
+	name := cmp.Or(c.profile, os.Getenv("MANIFOLD_PROFILE"))
+	fromEnvironment := name == "" && c.readEnvironment()
+	if (c.url == "" || c.key == "") && !fromEnvironment {
+		all, err := readProfiles()
+		if err != nil {
+			return err
+		}
+		p := all.Profiles[all.Current]
+		if name != "" {
+			if p, err = all.named(name); err != nil {
+				return err
+			}
+		}
+		c.url = cmp.Or(c.url, p.URL)
+		for _, variable := range c.variables {
+			if c.url == p.URL {
+				c.key = cmp.Or(c.key, p.keyFor(variable))
+			}
+		}
 	}
+	c.url = cmp.Or(c.url, defaultURL)
+	return nil
 }
+
+// readEnvironment takes what flags do not give from the environment, and reports whether it has a URL or a key. The first
+// variable of a key that is set applies. One that is set but empty is a mistake: it must not make the key of the next one,
+// possibly the operator's, apply instead.
+func (c *connection) readEnvironment() bool {
+	service := os.Getenv("MANIFOLD_URL")
+	c.url = cmp.Or(c.url, service)
+	for _, variable := range c.variables {
+		if value, set := os.LookupEnv(variable); set {
+			if c.key == "" {
+				c.key, c.variable = value, variable
+			}
+			return true
+		}
+	}
+	return service != ""
+}
+
+var errNoKey = errors.New("no key: give --key, set MANIFOLD_KEY (operators: " + operatorKey + "), or make a profile by manifold profile set")
 
 // check reports a missing key or an invalid URL.
 func (c *connection) check() error {
+	if err := c.resolve(); err != nil {
+		return err
+	}
 	if c.key == "" {
 		if c.variable != "" {
 			return fmt.Errorf("no key: the environment variable %s is set but empty; set it to a key, unset it, or give --key", c.variable)
 		}
-		return errors.New("no key: give --key, or set MANIFOLD_KEY (operators: " + operatorKey + ")")
+		return errNoKey
 	}
-	u, err := url.Parse(c.url)
+	return checkURL(c.url)
+}
+
+// needsKey is check for a command whose flag --key is another key.
+func (c *connection) needsKey(other string) error {
+	err := c.check()
+	if errors.Is(err, errNoKey) {
+		err = errors.New("no key for the service: set MANIFOLD_KEY, or make a profile by manifold profile set; " + other)
+	}
+	return err
+}
+
+func checkURL(text string) error {
+	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("--url: %q is not a URL such as http://127.0.0.1:8080", c.url)
+		return fmt.Errorf("--url: %q is not a URL such as %s", text, defaultURL)
 	}
 	return nil
 }
@@ -88,7 +142,7 @@ func (r reaching) Do(request *http.Request) (*http.Response, error) {
 		if ok {
 			why = unknown.Error()
 		}
-		return nil, fmt.Errorf("no service answers at %s (%s): is it running? Set its URL with --url or MANIFOLD_URL", r.url, why)
+		return nil, fmt.Errorf("no service answers at %s (%s): is it running? Set its URL with --url, MANIFOLD_URL or manifold profile", r.url, why)
 	}
 	return response, err
 }

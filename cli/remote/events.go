@@ -68,8 +68,9 @@ type eventsFlags struct {
 func eventsCommand() *cobra.Command {
 	to, f := &connection{}, &eventsFlags{}
 	command := &cobra.Command{
-		Use:   "events [CATEGORY | STREAM | '$all']",
-		Short: "Read events of a tenant's log, a category or a stream, one event a line",
+		Use:     "events [CATEGORY | STREAM | '$all']",
+		Aliases: []string{"read"},
+		Short:   "Read events of a tenant's log, a category or a stream, one event a line",
 		Long: `Read events that are in a tenant's log: of the whole log, of the streams of a category (order), or of one stream, whose name has a
 hyphen (order-7). To follow a log as it grows, use manifold tail.
 

@@ -54,10 +54,37 @@ func confirmed(command *cobra.Command, warning string) *cobra.Command {
 	return command
 }
 
-// withJSON adds --json to a command that otherwise prints for people.
+// withJSON adds --output, and its short form --json, to a command that otherwise prints for people.
 func withJSON(what string, command *cobra.Command) *cobra.Command {
-	command.Flags().Bool("json", false, "print "+what+" as the service returns them, one JSON object a line")
+	usage := "table; json, yaml, or ndjson: " + what + " as the service returns them"
+	if flag := command.Flags().Lookup("output"); flag != nil { // of list
+		flag.Usage = usage
+		return command
+	}
+	command.Flags().StringP("output", "o", "", usage)
+	command.Flags().Bool("json", false, "the same as -o ndjson: one JSON object a line")
+	if err := command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputFormats[:], cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // there is no such flag
+	}
+	exclusiveFlags(command, "json", "output")
 	return command
+}
+
+var outputFormats = [...]string{"table", "json", "yaml", "ndjson"}
+
+// outputFormat returns the format that flags of withJSON ask for; empty: for people.
+func outputFormat(command *cobra.Command) (string, error) {
+	if asJSON, _ := command.Flags().GetBool("json"); asJSON {
+		return "ndjson", nil
+	}
+	format, _ := command.Flags().GetString("output") // empty without the flag
+	switch {
+	case format == "" || format == "table":
+		return "", nil
+	case !slices.Contains(outputFormats[:], format):
+		return "", fmt.Errorf("--output: %q is not one of %s", format, strings.Join(outputFormats[:], ", "))
+	}
+	return format, nil
 }
 
 // fileFlag adds -f for a file that contains what.

@@ -33,6 +33,7 @@ dead letters show events, so they need events:consume or events:read. Other read
 		groupChange(to, "pause", "Pause a group: it delivers nothing, but accepts answers to events in flight", "is paused", (*client.Client).PauseSubscription),
 		groupChange(to, "resume", "Resume a paused group", "delivers again", (*client.Client).ResumeSubscription),
 		groupSeek(to), groupPeek(to), groupReceive(to), groupDeadLetters(to), groupReplay(to), groupDiscard(to), groupMembers(to))
+	completeGroups(to, command)
 	return command
 }
 

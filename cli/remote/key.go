@@ -24,10 +24,10 @@ tenant, which needs a key with the scope tenant:admin.`,
 		Args: cobra.NoArgs,
 	}
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
-	command.PersistentPreRun = func(command *cobra.Command, _ []string) {
+	command.PersistentPreRun = func(*cobra.Command, []string) {
 		// If the environment has both keys, a tenant's name means that the caller acts as operator.
 		if tenant != "" {
-			to.asOperator(command)
+			to.asOperator()
 		}
 	}
 	command.PersistentFlags().StringVar(&tenant, "tenant", "", "the tenant's name or id")

@@ -41,9 +41,9 @@ by a minute or more, are stopped, have dead letters, or are at an unknown positi
 		return table[client.Lag]{isFixed: true, header: lagHeader, row: lagRow}.print(c.out, consumers)
 	})
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
-	command.PersistentPreRun = func(command *cobra.Command, _ []string) {
+	command.PersistentPreRun = func(*cobra.Command, []string) {
 		if all {
-			to.asOperator(command)
+			to.asOperator()
 		}
 	}
 	command.Flags().BoolVar(&all, "all-tenants", false, "with the operator's key: those of all tenants")

@@ -19,13 +19,17 @@ type table[T any] struct {
 	isFixed bool // print the header of an empty list, too
 }
 
-// list completes a command that prints a list: as a table, or with --json one object a line.
+// list completes a command that prints a list: as a table, or in another format. With --watch it prints the table again and
+// again.
 func list[T any](to *connection, command *cobra.Command, items func(ctx context.Context, c *call) iter.Seq2[T, error], table table[T]) *cobra.Command {
+	watch := watchFlag(withJSON("the items", command))
 	command.RunE = to.run(func(ctx context.Context, c *call) error {
-		if c.asJSON {
-			return printJSON(c.out, items(ctx, c))
-		}
-		return table.print(c.out, items(ctx, c))
+		return watch.run(ctx, c, func(out *output) error {
+			if c.asJSON {
+				return printJSON(out, items(ctx, c))
+			}
+			return table.print(out, items(ctx, c))
+		})
 	})
 	return command
 }
@@ -57,7 +61,15 @@ func (t table[T]) print(out *output, items iter.Seq2[T, error]) error {
 	return columns.Flush()
 }
 
+// printJSON prints values in the format of the output. In the format json they are a list.
 func printJSON[T any](out *output, items iter.Seq2[T, error]) error {
+	if out.format == "json" {
+		all, err := collect(items)
+		if err != nil {
+			return err
+		}
+		return out.json(append([]T{}, all...)) // [] if there are none
+	}
 	for item, err := range items {
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
@@ -20,6 +21,8 @@ import (
 type output struct {
 	to     io.Writer
 	colour bool
+	format string // of values: json, yaml, or one line each
+	values int    // written so far
 	err    error
 }
 
@@ -42,11 +45,31 @@ func (o *output) printf(format string, args ...any) error {
 	return o.err
 }
 
-// json writes a value on one line.
+// json writes a value: on one line, or over several lines in the formats json and yaml. YAML separates values by ---.
 func (o *output) json(value any) error {
 	lines := json.NewEncoder(o)
 	lines.SetEscapeHTML(false) // people read it
+	switch o.format {
+	case "json":
+		lines.SetIndent("", "  ")
+	case "yaml":
+		return o.yaml(value)
+	}
 	return lines.Encode(value)
+}
+
+func (o *output) yaml(value any) error {
+	text, err := json.Marshal(value)
+	if err == nil {
+		text, err = yaml.JSONToYAML(text)
+	}
+	if err != nil {
+		return err
+	}
+	if o.values++; o.values > 1 {
+		o.printf("---\n")
+	}
+	return o.printf("%s", text)
 }
 
 // These are the colours for additions, removals and changes.

@@ -25,6 +25,7 @@ operator names the tenant with --tenant.`,
 	command.AddCommand(projectionApply(to), projectionList(to), projectionState(to), projectionVersions(to), projectionPreview(to), projectionDocuments(to),
 		removal(to, "remove NAME", "Remove a projection with its documents", "the projection's documents", (*client.Client).DeleteProjection),
 		projectionRetry(to), projectionSkip(to), projectionSkipped(to), projectionUnskip(to), projectionParked(to), projectionReplay(to), projectionDiscard(to))
+	completeProjections(to, command)
 	return command
 }
 

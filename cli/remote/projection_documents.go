@@ -31,9 +31,9 @@ With --explain and the operator's key, show how the projection's database execut
 		Example: `  manifold projection documents orders --filter 'doc.status == "open" && doc.total > 100' --order-by 'total desc,customer'
   manifold projection documents orders --filter '"vip" in doc.tags' --count`,
 		Args: cobra.ExactArgs(1),
-		PersistentPreRun: func(command *cobra.Command, _ []string) {
+		PersistentPreRun: func(*cobra.Command, []string) {
 			if f.explain {
-				to.asOperator(command)
+				to.asOperator()
 			}
 		},
 		RunE: to.run(func(ctx context.Context, c *call) error {
@@ -89,6 +89,9 @@ func (f *documentsFlags) writeDocuments(ctx context.Context, c *call) error {
 			return err
 		}
 		next := nextPage(response)
+		if next != "" && !f.all {
+			fmt.Fprintf(c.people, "the first %s; use --all for all, or --count for their number\n", howMany(len(page.Documents), "document"))
+		}
 		if next == "" || !f.all {
 			return nil
 		}

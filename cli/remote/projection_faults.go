@@ -49,7 +49,7 @@ func (to *connection) onBehalf(command *cobra.Command, do func(ctx context.Conte
 	})
 	command.RunE = func(command *cobra.Command, args []string) error {
 		if *name != "" {
-			to.asOperator(command)
+			to.asOperator()
 		}
 		return run(command, args)
 	}

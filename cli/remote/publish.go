@@ -54,10 +54,7 @@ nothing, and prints the position of the first one. Set the service's key in MANI
   manifold publish heartbeat.web - --lines --tag canary < beats.ndjson`,
 		Args: cobra.ExactArgs(2),
 		PreRunE: func(*cobra.Command, []string) error {
-			if to.key == "" {
-				return errors.New("no key for the service: set MANIFOLD_KEY; --key is the message's key")
-			}
-			return nil
+			return to.needsKey("--key is the message's key")
 		},
 		RunE: to.run(func(ctx context.Context, c *call) error {
 			if err := f.read(c.args[0]); err != nil {
@@ -191,12 +188,16 @@ func publish(ctx context.Context, c *call, messages []client.Message) error {
 	if c.asJSON {
 		return printJSON(c.out, each(answer.Events))
 	}
-	note := ""
-	if response.StatusCode == http.StatusOK {
-		note = "  (duplicate)"
-	}
 	for _, event := range answer.Events {
-		c.out.printf("%d  %s  version %d  %s%s\n", event.Position, event.Stream, event.Version, event.Id, note)
+		c.out.printf("%d  %s  version %d  %s%s\n", event.Position, event.Stream, event.Version, event.Id, ifDuplicate(response))
 	}
 	return nil
+}
+
+// ifDuplicate returns a note for the events of a request that has appended nothing, since the log had them.
+func ifDuplicate(response *http.Response) string {
+	if response.StatusCode == http.StatusOK {
+		return "  (duplicate)"
+	}
+	return ""
 }

@@ -61,6 +61,7 @@ one that was swapped in, and show on the newest.`,
 		rebuildOrder(to, "resume", "Resume a paused rebuild", follow, underWay(), (*client.Client).ResumeRebuild),
 		rebuildRollback(to),
 	)
+	completeProjections(to, command)
 	return command
 }
 

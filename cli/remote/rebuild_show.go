@@ -21,13 +21,16 @@ func rebuildList(to *connection) *cobra.Command {
 	}, rebuilds, table[client.Rebuild]{
 		header: "ID\tBUILD\tSTATE\tEVENTS\tDOCUMENTS\tSTARTED\tBY",
 		row: func(r client.Rebuild) []any {
-			state := r.State
-			if r.Paused {
-				state += " (paused)"
-			}
-			return []any{r.Id, r.Build, state, fmt.Sprintf("%d/%d", r.EventsDone, r.EventsTotal), r.Documents, local(r.CreatedAt), r.By}
+			return []any{r.Id, r.Build, stateOfRebuild(r), fmt.Sprintf("%d/%d", r.EventsDone, r.EventsTotal), r.Documents, local(r.CreatedAt), r.By}
 		},
 	})
+}
+
+func stateOfRebuild(r client.Rebuild) string {
+	if r.Paused {
+		return r.State + " (paused)"
+	}
+	return r.State
 }
 
 // rebuilds yields the rebuilds of the projection that the first argument names, the newest first.

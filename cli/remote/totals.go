@@ -54,7 +54,7 @@ It needs the operator's key.`,
 		return printTotals(c, first, all, per)
 	})
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
-	command.PersistentPreRun = func(command *cobra.Command, _ []string) { to.asOperator(command) }
+	command.PersistentPreRun = func(*cobra.Command, []string) { to.asOperator() }
 	command.Flags().StringVar(&per, "per", "", "one line for each tenant (default), key, or both")
 	command.Flags().StringVar(&prefix, "key-prefix", "", "only documents whose key begins with this, such as 2026-03")
 	command.Flags().BoolVar(&asCSV, "csv", false, "write CSV, for a spreadsheet or a program")

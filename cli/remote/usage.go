@@ -27,7 +27,7 @@ recorded. The numbers come from the shared projection "usage", and are up to dat
 
 It needs the operator's key.`,
 		Args:             cobra.NoArgs,
-		PersistentPreRun: func(command *cobra.Command, _ []string) { to.asOperator(command) },
+		PersistentPreRun: func(*cobra.Command, []string) { to.asOperator() },
 		RunE: to.run(func(ctx context.Context, c *call) error {
 			if err := period.check(); err != nil {
 				return err

@@ -33,7 +33,8 @@ A webhook's dead letters are those of the group webhook.NAME: see manifold group
 		removal(to, "delete NAME", "Delete a webhook with its secrets, attempts and dead letters", "the webhook with its secrets, attempts, retries and dead letters", (*client.Client).DeleteWebhook),
 		webhookChange(to, "pause", "Pause a webhook: it sends nothing, and due events wait", "is paused", (*client.Client).PauseWebhook),
 		webhookChange(to, "resume", "Resume a webhook that is paused or that the service has disabled", "sends again", (*client.Client).ResumeWebhook),
-		webhookSecrets(to), webhookAttempts(to), webhookReplay(to), webhookTest(to))
+		webhookSecrets(to), webhookAttempts(to), webhookReplay(to), webhookTest(to), webhookListen())
+	completeWebhooks(to, command)
 	return command
 }
 

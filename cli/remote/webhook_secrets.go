@@ -18,6 +18,7 @@ receiver, and remove the old one.`,
 		Args: cobra.NoArgs,
 	}
 	command.AddCommand(secretList(to), secretAdd(to), secretRemove(to))
+	completeWebhooks(to, command)
 	return command
 }
 
