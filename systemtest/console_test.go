@@ -88,7 +88,7 @@ func fillForConsole(t *testing.T, u user) {
 		status             int
 		method, path, body string
 	}{
-		{200, "PUT", "/v1/aggregates/order", `{"initial":{"items":0},"on":{"OrderPlaced":"merge(state, event.data)","ItemAdded":"merge(state, {\"items\": state.items + 1})"}}`},
+		{200, "PUT", "/v1/aggregates/order", `{"initial":{"items":0},"on":{"OrderPlaced":"merge(state, event.data)","ItemAdded":"merge(state, {\"items\": state.items + 1})"},"commands":{"Add":{"input":{"type":"object","required":["price"],"properties":{"price":{"type":"number"},"sku":{"type":"string"}}},"require":[{"if":"command.price > 0.0","reject":"price"}],"emit":[{"ItemAdded":"command"}]}}}`},
 		{201, "POST", "/v1/snapshots/order-1", ``},
 		{201, "PUT", "/v1/projections/orders", `{"source":{"categories":["order"]},"key":"event.stream","initial":{"items":0},"on":{"OrderPlaced":"merge(doc, event.data)","ItemAdded":"merge(doc, {\"items\": doc.items + 1})"}}`},
 		{201, "PUT", "/v1/projections/broken", `{"source":{"categories":["order"]},"key":"event.stream","on":{"*":"{\"sku\": event.data.sku}"}}`},

@@ -163,6 +163,30 @@ async function operator() {
   await context.close();
 }
 
+/** A command is tried, rejected and sent, and the stream grows. */
+async function command() {
+  const context = await browser.createBrowserContext();
+  const page = await open(context, { quiet: true });
+  await signedIn(page, given.key, "/streams/order-2");
+  const price = async (text) => {
+    const field = await page.waitForSelector("form.command input");
+    await field.click({ count: 3 });
+    await field.type(text);
+  };
+  const press = (text) => page.locator(`form.command button ::-p-text(${text})`).click();
+  await price("-1");
+  await press("Try without appending");
+  await says(page, "It would be rejected (price).");
+  await accessible(page);
+  await price("12.5");
+  await press("Try without");
+  await says(page, "It would append 1 event.");
+  await press("Send");
+  await says(page, "Accepted: order-2 is at version 6.");
+  await says(page, "6 of 6");
+  await context.close();
+}
+
 /** More events than the page keeps arrive while it follows the log: the rows in the document stay few, and none is lost. */
 async function liveTail() {
   const context = await browser.createBrowserContext();
@@ -185,7 +209,7 @@ async function liveTail() {
 
 try {
   await Promise.all([everyPage(1440, "light", true), everyPage(390, "dark", false)]);
-  await Promise.all([signingIn(), keyboardAndScopes(), operator(), liveTail()]);
+  await Promise.all([signingIn(), keyboardAndScopes(), operator(), command(), liveTail()]);
 } finally {
   await browser.close();
 }

@@ -225,6 +225,8 @@ interface FieldProps {
   required?: boolean;
   autofocus?: boolean;
   class?: string;
+  title?: string | undefined;
+  inputMode?: "decimal" | undefined;
   /** The key / focuses the field. */
   "data-search"?: boolean;
 }
@@ -235,6 +237,17 @@ export function Field({ label, class: name = "", type = "text", ...rest }: Field
     <div class={`field ${name}`}>
       <label for={id}>{label}</label>
       <input id={id} type={type as "text"} autocomplete="off" spellcheck={false} {...rest} />
+    </div>
+  );
+}
+
+/** A field of several lines, for code. */
+export function Area({ label, value, ...rest }: { label: string; value: string; rows: number; required?: boolean; title?: string | undefined; onInput: (event: { currentTarget: HTMLTextAreaElement }) => void }) {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <textarea id={id} value={value} autocomplete="off" spellcheck={false} {...rest} />
     </div>
   );
 }

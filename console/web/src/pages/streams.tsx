@@ -4,7 +4,8 @@ import { useData } from "../data";
 import { diff } from "../diff";
 import { bytes, count, curl, plural } from "../format";
 import { go, goQuery, href, Link, usePlace } from "../router";
-import { useSession } from "../session";
+import { useMay, useSession } from "../session";
+import { CommandForm } from "./command-form";
 import { Await, Badge, Button, copy, Empty, Facts, Field, Json, Panel, Problem, Table, Time, Title } from "../ui";
 
 export function Streams() {
@@ -65,6 +66,7 @@ const listed = 100;
 
 function Stream({ name }: { name: string }) {
   const { client } = useSession();
+  const may = useMay();
   const { query } = usePlace();
   const about = useData((signal) => client.getStreamMetadata(name, { signal }), [name], { every: 5000 });
   const newest = about.data?.version ?? 0;
@@ -102,6 +104,7 @@ function Stream({ name }: { name: string }) {
                 <Await of={events} what="events">{({ events: list }) => <StreamEvents list={list} version={version} show={show} />}</Await>
               </Panel>
             </div>
+            {may("commands:send") && <CommandForm stream={name} sent={about.reload} />}
             <Snapshots name={name} />
           </>
         )}
