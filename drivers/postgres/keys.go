@@ -159,6 +159,52 @@ func (q *query) place(path domain.Path) int {
 	return 1 + slices.IndexFunc(q.build.Indexes, func(declared string) bool { return slices.Equal(drivers.DeclaredPath(declared), path) })
 }
 
+// maxLookups is how many documents are looked up by their keys in a range. A look-up takes some five times as long as a
+// document that is read with its neighbours.
+const maxLookups = 10_000
+
+// rangeKeys are the keys in the range of one declared path. If it is used is known only to the database.
+type rangeKeys struct {
+	ids    string // selects the documents' ids
+	usable string // the condition: keys are complete, and there are not too many
+}
+
+// rangeOf returns the keys for the first range that all documents matching the filter are in. ok is false if there is
+// none that keys can find, or if the general index finds the documents. It is called after where.
+func (q *query) rangeOf(where domain.Predicate) (keys rangeKeys, ok bool) {
+	parts, ok := where.(domain.And)
+	if !ok {
+		parts = domain.And{where}
+	}
+	place, ranges := 0, []keyRange(nil)
+	for _, part := range parts {
+		leaf, ok := q.keyRange(part)
+		if !ok {
+			continue
+		}
+		if at := q.place(leaf.path); at > 0 && (place == 0 || place == at) {
+			place, ranges = at, append(ranges, leaf)
+		}
+	}
+	if place == 0 || q.generalUsable {
+		return rangeKeys{}, false
+	}
+	id := "select k.id from " + keysTable + " k where k.tenant_id = $1::uuid and k.build = $2::bigint and k.id <> '' and k.place = " + strconv.Itoa(place) + " and "
+	keys.ids = id + q.between("k.key", ranges)
+	if longTextsMatch(ranges) {
+		keys.ids += " union all " + id + "k.key = " + q.text(keyUnordered)
+	}
+	keys.usable = "(" + ifKeyed + " and (select count(*) from (" + keys.ids + " limit " + strconv.Itoa(maxLookups+1) + ") few) <= " + strconv.Itoa(maxLookups) + ")"
+	return keys, true
+}
+
+// fromRange is fromCondition by the keys in a range: their ids are sorted, and each document is looked up. The caller adds
+// the condition that they are usable. "offset 0" keeps the planner from reading the keys in the order of ids.
+func (q *query) fromRange(keys rangeKeys, source, condition string) string {
+	return "from (select id from (" + keys.ids + " offset 0) k order by id) k cross join lateral (select version, document " +
+		q.fromCondition(source, condition) + " and id = k.id offset 0) d where true"
+}
+
 // byKeys is the page in an order that begins with the path at a place. It has the slices of a page by an index, read from
 // the keys with one look-up for each document, and one more slice for a build whose keys are not complete.
 func (p *page) byKeys(place int, after *domain.SortKey) string {
@@ -169,4 +215,19 @@ func (p *page) byKeys(place int, after *domain.SortKey) string {
 	p.inOrder(after)
 	p.slices = append(p.slices, plain)
 	return p.statement()
+}
+
+// sortedRange is a page in an order that nothing has, of documents that keys in a range find.
+func (p *page) sortedRange(keys rangeKeys, source, matches string, after *domain.SortKey) string {
+	plain := p.sortedSlice(after, " and not "+keys.usable)
+	p.from = p.fromRange(keys, source, matches)
+	found := p.sortedSlice(after, " and "+keys.usable)
+	found.name = "found"
+	p.slices = append(p.slices, found, plain)
+	return p.statement()
+}
+
+// countRange counts the matching documents by keys in a range.
+func (q *query) countRange(keys rangeKeys, source, matches string) string {
+	return "select (select count(*) " + q.fromRange(keys, source, matches) + " and " + keys.usable + ") + (select count(*) " + q.fromCondition(source, matches) + " and not " + keys.usable + ")"
 }

@@ -49,7 +49,7 @@ func TestKeysAgreeWithTheDocuments(t *testing.T) {
 	number := int64(0)
 	values := []string{`1`, `2.5`, `"x"`, `"y"`, `null`, `true`, `[1]`, `"` + strings.Repeat("long", 100) + `"`}
 	orders := [][]domain.Order{
-		{byPath("a", false)}, {byPath("a", true)}, {byPath("b.c", false), byPath("a", true)}, {byPath("b.c", true), byPath("d", false)},
+		nil, {byPath("d", true)}, {byPath("a", false)}, {byPath("a", true)}, {byPath("b.c", false), byPath("a", true)}, {byPath("b.c", true), byPath("d", false)},
 	}
 	rapid.Check(t, func(r *rapid.T) {
 		tenant := domain.NewTenantID()
@@ -80,18 +80,44 @@ func TestKeysAgreeWithTheDocuments(t *testing.T) {
 			}
 			at = batch.To
 		}
-		for _, order := range orders {
-			query := domain.DocumentQuery{Order: order, Limit: 1000}
-			if rapid.Bool().Draw(r, "filtered") {
-				query.Where = domain.Compare{Path: domain.Path{"d"}, Comparison: domain.Greater, Value: domain.Scalar{Kind: domain.ScalarInt}}
+		for range 3 {
+			order := rapid.SampledFrom(orders).Draw(r, "order")
+			query := domain.DocumentQuery{Order: order, Limit: 1000, Where: drawRanges(r)}
+			count, err := driver.Count(t.Context(), keyed, tenant, query.Where)
+			if want, plainErr := driver.Count(t.Context(), plain, tenant, query.Where); count != want || err != nil || plainErr != nil {
+				t.Fatalf("with the filter %v there are %d documents, %v; want %d, %v", query.Where, count, err, want, plainErr)
 			}
 			want := ids(t, driver, plain, tenant, query)
 			query.Limit = rapid.IntRange(1, 4).Draw(r, "limit")
 			if got := ids(t, driver, keyed, tenant, query); !slices.Equal(got, want) {
-				t.Fatalf("in the order %v there are %v, want %v", order, got, want)
+				t.Fatalf("in the order %v with the filter %v there are %v, want %v", order, query.Where, got, want)
 			}
 		}
 	})
+}
+
+// drawRanges draws a filter of up to three ranges, of declared paths or of others, or nil.
+func drawRanges(r *rapid.T) domain.Predicate {
+	texts := []string{"", "x", "y", strings.Repeat("long", 100)}
+	draw := rapid.Custom(func(r *rapid.T) domain.Predicate {
+		path := rapid.SampledFrom([]domain.Path{{"a"}, {"b", "c"}, {"d"}}).Draw(r, "path")
+		text := rapid.SampledFrom(texts).Draw(r, "text")
+		if rapid.IntRange(0, 3).Draw(r, "test") == 0 {
+			return domain.Text{Path: path, Test: domain.StartsWith, Text: text, Not: rapid.IntRange(0, 3).Draw(r, "not") == 0}
+		}
+		value := rapid.SampledFrom([]domain.Scalar{{Kind: domain.ScalarInt, Int: 1}, {Kind: domain.ScalarDouble, Double: 2.5}, {Kind: domain.ScalarText, Text: text},
+			{Kind: domain.ScalarBool, Bool: true}, {}}).Draw(r, "value")
+		comparison := rapid.SampledFrom([]domain.Comparison{domain.Less, domain.LessOrEqual, domain.Greater, domain.GreaterOrEqual, domain.Equal}).Draw(r, "comparison")
+		return domain.Compare{Path: path, Comparison: comparison, Value: value}
+	})
+	switch parts := rapid.SliceOfN(draw, 0, 3).Draw(r, "filter"); len(parts) {
+	case 0:
+		return nil
+	case 1:
+		return parts[0]
+	default:
+		return domain.And(parts)
+	}
 }
 
 // ids returns the ids of all pages.

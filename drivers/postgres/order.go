@@ -39,7 +39,8 @@ func (q *query) page(source string, asked domain.DocumentQuery) string {
 		q.checkTexts("", part.Path...)
 		p.keys = append(p.keys, q.keyAt(part.Path))
 	}
-	p.from = q.from(source, asked.Where)
+	matches := q.where(asked.Where)
+	p.from = q.fromCondition(source, matches)
 	if q.indexed(asked.Order[0].Path) {
 		p.inOrder(asked.After)
 		return p.statement()
@@ -47,6 +48,9 @@ func (q *query) page(source string, asked domain.DocumentQuery) string {
 	// If the general index finds the documents, sorting them reads less than looking up all in their order.
 	if place := q.place(asked.Order[0].Path); place > 0 && !q.generalUsable {
 		return p.byKeys(place, asked.After)
+	}
+	if keys, ok := q.rangeOf(asked.Where); ok {
+		return p.sortedRange(keys, source, matches, asked.After)
 	}
 	return p.sorted(asked.After)
 }
@@ -70,13 +74,15 @@ const scannedPages = 20
 
 // byID is the page of matching documents, by id.
 //
-// The general index returns all matching documents, and their number is unknown. So the next documents by id are
-// scanned first. If too few of those match, probably few documents match in total.
+// The general index returns all matching documents, keys in a range return the ids of all documents in it, and their
+// number is unknown. So the next documents by id are scanned first. If too few of those match, probably few documents
+// match in total.
 func (q *query) byID(source string, where domain.Predicate, after, limit string, page int) string {
-	afterID := " and id > " + after
+	afterID, byID := " and id > "+after, " order by id limit "+limit
 	q.useGeneral = false
 	matches := q.where(where)
-	if !q.generalUsable {
+	keys, ok := q.rangeOf(where)
+	if !q.generalUsable && !ok {
 		// If an equality fixes the key of a declared path, its index leads to the documents, in the order of their ids.
 		order := "id"
 		if key := q.fixedKey(where); key != "" {
@@ -85,12 +91,19 @@ func (q *query) byID(source string, where domain.Predicate, after, limit string,
 		order = q.before("") + order
 		return "select id, version, document " + q.fromCondition(source, matches) + afterID + " order by " + order + " limit " + limit
 	}
-	q.useGeneral = true
-	return "with scanned as materialized (select id, version, document from (select id, version, document " + q.fromCondition(source, "true") + afterID +
-		" order by id limit " + q.int(scannedPages*int64(page)) + ") next where " + matches + " order by id limit " + limit +
-		"), found as materialized (select id, version, document from (select id, version, document " + q.from(source, where) + afterID +
-		" and (select count(*) from scanned) < " + limit + " offset 0) found order by id limit " + limit +
-		") select id, version, document from (select * from scanned where (select count(*) from scanned) = " + limit + " union all select * from found) page order by id"
+	const columns = "select id, version, document "
+	condition := afterID + " and (select count(*) from scanned) < " + limit
+	var found string
+	if q.generalUsable {
+		q.useGeneral = true
+		found = columns + "from (" + columns + q.from(source, where) + condition + " offset 0) found" + byID
+	} else {
+		found = "(" + columns + q.fromRange(keys, source, matches) + condition + " and " + keys.usable + byID + ") union all (" +
+			columns + q.fromCondition(source, matches) + condition + " and not " + keys.usable + byID + ")"
+	}
+	return "with scanned as materialized (" + columns + "from (" + columns + q.fromCondition(source, "true") + afterID +
+		" order by id limit " + q.int(scannedPages*int64(page)) + ") next where " + matches + byID + "), found as materialized (" + found +
+		") " + columns + "from (select * from scanned where (select count(*) from scanned) = " + limit + " union all select * from found) page order by id"
 }
 
 // before returns the first expression of an index's order: the partition's sort key, which is equal in all matching

@@ -164,6 +164,63 @@ func TestOwnCheckpointsReadNoDocuments(t *testing.T) {
 	}
 }
 
+// A query for a narrow range of a path that a tenant's own projection declares reads the documents in it, and for a page
+// by id also the next ones that it scans first, without statistics and with them.
+func TestRangesOfOwnProjectionsReadLittle(t *testing.T) {
+	pgtest.NotOnCluster(t, "keys are not kept there")
+	t.Parallel()
+	db := pgtest.Database(t)
+	driver := open(t, db)
+	tenant := domain.NewTenantID()
+	build, _ := ofOne(tenant, 1)
+	const all, limit, scanned = 20_000, 30, 20 * 30
+	batch := drivers.Batch{To: 1}
+	for i := range all {
+		batch.Upserts = append(batch.Upserts, domain.Document{ID: fmt.Sprintf("d%05d", i), Version: 1, Data: fmt.Appendf(nil, `{"a": %d, "b": {"c": "x%05d"}}`, i*7919%all, i)})
+	}
+	save(t, driver, build, tenant, batch)
+	driver.Close()
+	const table = "manifold_documents.documents"
+	total := rowsRead(t, db, table)
+	numbers := domain.And{compared("a", domain.GreaterOrEqual, number(9_990)), compared("a", domain.Less, number(10_010))}
+	texts := domain.Text{Path: domain.Path{"b", "c"}, Test: domain.StartsWith, Text: "x1234"}
+	for _, analyzed := range []bool{false, true} {
+		if analyzed {
+			if _, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), "analyze manifold_documents.documents; analyze manifold_documents.document_keys"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect := func(what string, documents, atMost int64, read func(driver drivers.Driver) (int64, error)) {
+			t.Helper()
+			driver := open(t, db)
+			if found, err := read(driver); err != nil || found != documents {
+				t.Errorf("%s, analyzed %t: %d documents, %v; want %d", what, analyzed, found, err, documents)
+			}
+			driver.Close()
+			before := total
+			if total = rowsRead(t, db, table); total-before > atMost {
+				t.Errorf("%s, analyzed %t: %d documents are read, want at most %d", what, analyzed, total-before, atMost)
+			}
+		}
+		for what, filter := range map[string]domain.Predicate{"numbers": numbers, "texts": texts} {
+			matching := map[string]int64{"numbers": 20, "texts": 10}[what]
+			page := func(order ...domain.Order) func(driver drivers.Driver) (int64, error) {
+				return func(driver drivers.Driver) (int64, error) {
+					found, err := driver.Query(t.Context(), build, tenant, domain.DocumentQuery{Where: filter, Limit: limit, Order: order})
+					return int64(len(found)), err
+				}
+			}
+			expect(what, matching, scanned+100, page())
+			expect(what+" in another order", matching, 100, page(byPath("d", true)))
+			expect("the number of "+what, matching, 100, func(driver drivers.Driver) (int64, error) { return driver.Count(t.Context(), build, tenant, filter) })
+		}
+		everything := compared("a", domain.GreaterOrEqual, number(0))
+		expect("the number of all", all, all+100, func(driver drivers.Driver) (int64, error) {
+			return driver.Count(t.Context(), build, tenant, everything)
+		})
+	}
+}
+
 // Nearly every save updates its checkpoint twice: no index must grow because of that.
 func TestCheckpointsAreHeapOnlyUpdates(t *testing.T) {
 	t.Parallel()

@@ -230,8 +230,8 @@ func (q *query) where(predicate domain.Predicate) string {
 		return q.contains(p)
 	case domain.Text:
 		q.checkTexts(p.Place, append(slices.Clone(p.Path), p.Text)...)
-		if leaf, ok := q.textRange(p); ok {
-			return q.inRanges(p.Path, []textRange{leaf})
+		if leaf, ok := q.keyRange(p); ok && q.indexed(p.Path) {
+			return q.inRanges(p.Path, []keyRange{leaf})
 		}
 		return q.testText(p)
 	case domain.Matches:
@@ -258,15 +258,15 @@ func joined(conditions []string, between, none string) string {
 	return "(" + strings.Join(conditions, ")"+between+"(") + ")"
 }
 
-// and combines ranges of texts at one declared path into one range, so that an index can find it. Each range alone also
+// and combines ranges at one declared path into one range, so that an index can find it. Each range of texts alone also
 // includes the texts that are too long for the index, and a range between two such ends cannot be looked up.
 func (q *query) and(parts []domain.Predicate) string {
 	var conditions []string
 	var paths []domain.Path
-	ranges := make(map[string][]textRange)
+	ranges := make(map[string][]keyRange)
 	for _, part := range parts {
-		leaf, ok := q.textRange(part)
-		if !ok {
+		leaf, ok := q.keyRange(part)
+		if !ok || !q.indexed(leaf.path) {
 			conditions = append(conditions, q.where(part))
 			continue
 		}
@@ -282,50 +282,70 @@ func (q *query) and(parts []domain.Predicate) string {
 	return joined(conditions, " and ", "true")
 }
 
-// textRange is a leaf about texts that the index of a declared path can find.
-type textRange struct {
+// keyRange is a leaf that the sort keys of a declared path can find.
+type keyRange struct {
 	path     domain.Path
-	from, to string // sort keys; the matches are between them
-	fromOpen bool   // from itself does not match
-	toClosed bool   // to itself matches
-	plain    func() string
+	from, to string        // sort keys; the matches are between them
+	fromOpen bool          // from itself does not match
+	toClosed bool          // to itself matches
+	plain    func() string // the leaf for a text that is too long to have a distinct sort key; nil: none matches
 }
 
-// textRange returns the leaf as a range, if it is one.
-func (q *query) textRange(predicate domain.Predicate) (textRange, bool) {
+// keyRange returns the leaf as a range, if it is one.
+func (q *query) keyRange(predicate domain.Predicate) (keyRange, bool) {
 	switch p := predicate.(type) {
 	case domain.Compare:
-		if p.Value.Kind != domain.ScalarText || !q.indexed(p.Path) {
-			break
+		leaf := keyRange{path: p.Path}
+		switch {
+		case p.Value.Kind == domain.ScalarText:
+			leaf.from, leaf.to, leaf.plain = keyText, keyFalse, func() string { return q.compareText(p) }
+		case p.Value.Kind == domain.ScalarBool:
+			leaf.from, leaf.to = keyFalse, keyUnordered
+		case p.Value.Number():
+			leaf.from, leaf.to = keyNegative, keyText
+		default: // nothing is less or greater than null
+			return keyRange{}, false
 		}
-		q.checkTexts(p.Place, p.Value.Text)
-		leaf := textRange{path: p.Path, from: keyText, to: keyFalse, plain: func() string { return q.compareText(p) }}
 		switch p.Comparison {
 		case domain.Less, domain.LessOrEqual:
 			leaf.to, leaf.toClosed = fullKey(p.Value), p.Comparison == domain.LessOrEqual
 		case domain.Greater, domain.GreaterOrEqual:
 			leaf.from, leaf.fromOpen = fullKey(p.Value), p.Comparison == domain.Greater
 		default:
-			return textRange{}, false
+			return keyRange{}, false
 		}
+		q.checkTexts(p.Place, append(slices.Clone(p.Path), p.Value.Text)...)
 		return leaf, true
 	case domain.Text:
-		if p.Test != domain.StartsWith || p.Not || !q.indexed(p.Path) {
+		if p.Test != domain.StartsWith || p.Not {
 			break
 		}
-		q.checkTexts(p.Place, p.Text)
+		q.checkTexts(p.Place, append(slices.Clone(p.Path), p.Text)...)
 		prefix := keyText + p.Text
 		end, _ := drivers.PrefixEnd(prefix) // there is one: keyText is not the last character
-		return textRange{path: p.Path, from: prefix, to: end, plain: func() string { return q.testText(p) }}, true
+		return keyRange{path: p.Path, from: prefix, to: end, plain: func() string { return q.testText(p) }}, true
 	}
-	return textRange{}, false
+	return keyRange{}, false
 }
 
-// inRanges is true if a text at the path is in all the ranges. It compares the sort key, or the text itself if it is
+// inRanges is true if the value at the path is in all the ranges. It compares the sort key, or the text itself if it is
 // too long to have a distinct sort key.
-func (q *query) inRanges(path domain.Path, ranges []textRange) string {
+func (q *query) inRanges(path domain.Path, ranges []keyRange) string {
 	key := q.keyAt(path)
-	var between, plain []string
+	condition := q.between(key, ranges)
+	if !longTextsMatch(ranges) {
+		return condition
+	}
+	var plain []string
+	for _, leaf := range ranges {
+		plain = append(plain, leaf.plain())
+	}
+	return condition + " or " + key + " = " + q.text(keyUnordered) + " and " + strings.Join(plain, " and ")
+}
+
+// between is true if a sort key is in all the ranges.
+func (q *query) between(key string, ranges []keyRange) string {
+	var between []string
 	for _, leaf := range ranges {
 		from, to := " >= ", " < "
 		if leaf.fromOpen {
@@ -335,9 +355,13 @@ func (q *query) inRanges(path domain.Path, ranges []textRange) string {
 			to = " <= "
 		}
 		between = append(between, key+from+q.text(leaf.from)+" and "+key+to+q.text(leaf.to))
-		plain = append(plain, leaf.plain())
 	}
-	return strings.Join(between, " and ") + " or " + key + " = " + q.text(keyUnordered) + " and " + strings.Join(plain, " and ")
+	return strings.Join(between, " and ")
+}
+
+// longTextsMatch reports whether texts that are too long to have distinct sort keys may be in all the ranges.
+func longTextsMatch(ranges []keyRange) bool {
+	return !slices.ContainsFunc(ranges, func(leaf keyRange) bool { return leaf.plain == nil })
 }
 
 func not(negated bool, condition string) string {
@@ -374,33 +398,21 @@ func (q *query) compare(p domain.Compare) string {
 		q.refuse(p.Place, "the comparison %q is not known", p.Comparison)
 		return "false"
 	}
-	if leaf, ok := q.textRange(p); ok {
-		return q.inRanges(p.Path, []textRange{leaf})
+	if leaf, ok := q.keyRange(p); ok && q.indexed(p.Path) {
+		return q.inRanges(p.Path, []keyRange{leaf})
 	}
 	operator := " " + string(p.Comparison) + " "
-	var from, to string // the bounds of the kind's sort keys
 	switch {
 	case p.Value.Kind == domain.ScalarText:
 		return q.compareText(p)
 	case p.Value.Kind == domain.ScalarNull: // nothing is less or greater than null
 		return "false"
-	case p.Value.Number() && !q.indexed(p.Path):
+	case p.Value.Number():
 		// Only "case" guarantees the order of evaluation.
 		return "case when jsonb_typeof(" + q.at(p.Path) + ") = 'number' then " + q.at(p.Path) + "::numeric" + operator + q.text(p.Value.JSON()) + "::numeric end"
-	case p.Value.Number():
-		from, to = keyNegative, keyText
-	case !q.indexed(p.Path):
-		// "false" sorts before "true" as text, too.
-		return "jsonb_typeof(" + q.at(p.Path) + ") = 'boolean' and " + q.textAt(p.Path) + operator + q.text(p.Value.JSON())
-	default:
-		from, to = keyFalse, keyUnordered
 	}
-	key := q.keyAt(p.Path)
-	condition := key + operator + q.text(fullKey(p.Value)) + " and " + key
-	if p.Comparison == domain.Less || p.Comparison == domain.LessOrEqual {
-		return condition + " >= " + q.text(from)
-	}
-	return condition + " < " + q.text(to)
+	// "false" sorts before "true" as text, too.
+	return "jsonb_typeof(" + q.at(p.Path) + ") = 'boolean' and " + q.textAt(p.Path) + operator + q.text(p.Value.JSON())
 }
 
 func (q *query) compareText(p domain.Compare) string {

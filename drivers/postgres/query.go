@@ -107,7 +107,13 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 	}}
 	if where != nil {
 		q := newQuery(build, tenant, where)
-		if read, err = q.statement("select count(*) " + q.from(d.readFrom(build), where)); err != nil {
+		q.keyed = d.keepsKeys(build)
+		source, matches := d.readFrom(build), q.where(where)
+		sql := "select count(*) " + q.fromCondition(source, matches)
+		if keys, ok := q.rangeOf(where); ok {
+			sql = q.countRange(keys, source, matches)
+		}
+		if read, err = q.statement(sql); err != nil {
 			return 0, err
 		}
 	}
