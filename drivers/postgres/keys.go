@@ -192,7 +192,7 @@ func (q *query) rangeOf(where domain.Predicate) (keys rangeKeys, ok bool) {
 	id := "select k.id from " + keysTable + " k where k.tenant_id = $1::uuid and k.build = $2::bigint and k.id <> '' and k.place = " + strconv.Itoa(place) + " and "
 	keys.ids = id + q.between("k.key", ranges)
 	if longTextsMatch(ranges) {
-		keys.ids += " union all " + id + "k.key = " + q.text(keyUnordered)
+		keys.ids += " union all " + id + "k.key = " + q.text(drivers.KeyUnordered)
 	}
 	keys.usable = "(" + ifKeyed + " and (select count(*) from (" + keys.ids + " limit " + strconv.Itoa(maxLookups+1) + ") few) <= " + strconv.Itoa(maxLookups) + ")"
 	return keys, true

@@ -164,7 +164,7 @@ func (p *page) sorted(after *domain.SortKey) string {
 
 // sortedSlice is a slice of the documents that are after a place and meet a condition, read and sorted.
 func (p *page) sortedSlice(after *domain.SortKey, condition string) slice {
-	unordered := p.text(keyUnordered)
+	unordered := p.text(drivers.KeyUnordered)
 	columns, last, order := make([]string, len(p.keys)), make([]string, len(p.keys)), make([]string, len(p.keys))
 	var keys strings.Builder
 	for i, key := range p.keys {
@@ -194,7 +194,7 @@ func (p *page) sortedSlice(after *domain.SortKey, condition string) slice {
 func (p *page) ordered(after *domain.SortKey) {
 	var conditions []string
 	for _, key := range p.keys {
-		conditions = append(conditions, key+" < "+p.text(keyUnordered))
+		conditions = append(conditions, key+" < "+p.text(drivers.KeyUnordered))
 	}
 	if after != nil {
 		conditions = append(conditions, p.afterPlace(p.keys, after))
@@ -206,7 +206,7 @@ func (p *page) ordered(after *domain.SortKey) {
 func (p *page) afterPlace(keys []string, after *domain.SortKey) string {
 	places := make([]string, len(keys))
 	for i, value := range after.Values {
-		places[i] = p.text(fullKey(value))
+		places[i] = p.text(drivers.FullSortKey(value))
 	}
 	id := p.text(after.ID)
 	if !slices.ContainsFunc(p.order, func(part domain.Order) bool { return part.Descending }) {
@@ -233,9 +233,9 @@ func (p *page) backward(after *domain.SortKey) {
 	key := p.keys[0]
 	var before string
 	if after == nil {
-		before = p.text(keyUnordered)
+		before = p.text(drivers.KeyUnordered)
 	} else {
-		before = p.text(fullKey(after.Values[0]))
+		before = p.text(drivers.FullSortKey(after.Values[0]))
 		p.add(slice{name: "same", part: "true", last: "0"}, p.keys, key+" = "+before+" and id > "+p.text(after.ID), key+", id")
 	}
 	const end = "(select min(key1) from next)"
@@ -245,7 +245,7 @@ func (p *page) backward(after *domain.SortKey) {
 
 // unordered adds the documents that cannot be ordered and whose ids are after an id.
 func (p *page) unordered(after string) {
-	unordered := p.text(keyUnordered)
+	unordered := p.text(drivers.KeyUnordered)
 	conditions, none := make([]string, len(p.keys)), make([]string, len(p.keys))
 	for i, key := range p.keys {
 		conditions[i], none[i] = key+" = "+unordered, "null"

@@ -46,7 +46,7 @@ func newQuery(build domain.Build, tenant domain.TenantID, where domain.Predicate
 	if build.PartitionBy != "" {
 		var value domain.Scalar
 		value, q.partitioned = domain.Fixed(where, drivers.DeclaredPath(build.PartitionBy))
-		q.partition = sortKey(value)
+		q.partition = drivers.SortKey(value)
 	}
 	q.arg("uuid", pg.TenantParam(tenant), literal(tenant.String()))
 	q.int(build.Number)
@@ -298,19 +298,19 @@ func (q *query) keyRange(predicate domain.Predicate) (keyRange, bool) {
 		leaf := keyRange{path: p.Path}
 		switch {
 		case p.Value.Kind == domain.ScalarText:
-			leaf.from, leaf.to, leaf.plain = keyText, keyFalse, func() string { return q.compareText(p) }
+			leaf.from, leaf.to, leaf.plain = drivers.KeyText, drivers.KeyFalse, func() string { return q.compareText(p) }
 		case p.Value.Kind == domain.ScalarBool:
-			leaf.from, leaf.to = keyFalse, keyUnordered
+			leaf.from, leaf.to = drivers.KeyFalse, drivers.KeyUnordered
 		case p.Value.Number():
-			leaf.from, leaf.to = keyNegative, keyText
+			leaf.from, leaf.to = drivers.KeyNegative, drivers.KeyText
 		default: // nothing is less or greater than null
 			return keyRange{}, false
 		}
 		switch p.Comparison {
 		case domain.Less, domain.LessOrEqual:
-			leaf.to, leaf.toClosed = fullKey(p.Value), p.Comparison == domain.LessOrEqual
+			leaf.to, leaf.toClosed = drivers.FullSortKey(p.Value), p.Comparison == domain.LessOrEqual
 		case domain.Greater, domain.GreaterOrEqual:
-			leaf.from, leaf.fromOpen = fullKey(p.Value), p.Comparison == domain.Greater
+			leaf.from, leaf.fromOpen = drivers.FullSortKey(p.Value), p.Comparison == domain.Greater
 		default:
 			return keyRange{}, false
 		}
@@ -321,8 +321,8 @@ func (q *query) keyRange(predicate domain.Predicate) (keyRange, bool) {
 			break
 		}
 		q.checkTexts(p.Place, append(slices.Clone(p.Path), p.Text)...)
-		prefix := keyText + p.Text
-		end, _ := drivers.PrefixEnd(prefix) // there is one: keyText is not the last character
+		prefix := drivers.KeyText + p.Text
+		end, _ := drivers.PrefixEnd(prefix) // there is one: drivers.KeyText is not the last character
 		return keyRange{path: p.Path, from: prefix, to: end, plain: func() string { return q.testText(p) }}, true
 	}
 	return keyRange{}, false
@@ -340,7 +340,7 @@ func (q *query) inRanges(path domain.Path, ranges []keyRange) string {
 	for _, leaf := range ranges {
 		plain = append(plain, leaf.plain())
 	}
-	return condition + " or " + key + " = " + q.text(keyUnordered) + " and " + strings.Join(plain, " and ")
+	return condition + " or " + key + " = " + q.text(drivers.KeyUnordered) + " and " + strings.Join(plain, " and ")
 }
 
 // between is true if a sort key is in all the ranges.
@@ -462,7 +462,7 @@ func (q *query) keyOneOf(p domain.OneOf, plain func() string) string {
 	key := q.keyAt(p.Path)
 	var own, common []string
 	for _, value := range p.Values {
-		if k := sortKey(value); k == keyNull || k == keyUnordered {
+		if k := drivers.SortKey(value); k == drivers.KeyNull || k == drivers.KeyUnordered {
 			common = append(common, k)
 		} else {
 			own = append(own, k)
