@@ -98,6 +98,7 @@ func Run(t *testing.T, harness Harness) {
 		{"Query", s.queries},
 		{"Predicate", s.predicates},
 		{"Order", s.orders},
+		{"Indexes", s.indexes},
 		{"Partition", s.partitions},
 		{"Isolation", s.isolation},
 		{"Concurrency", s.concurrency},

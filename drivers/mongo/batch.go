@@ -21,6 +21,7 @@ type place struct {
 	prefix     string // common prefix of all its documents' keys; also the checkpoint's key
 	end        string // the first key after all of them
 	only       string // the partition that is queried; empty: all
+	byBuild    bool   // conditions on the documents include the build, for the indexes of keys
 }
 
 // placeOf returns the place in a table. Keys are strings, which MongoDB compares as bytes. So a tenant's rows are
@@ -113,24 +114,26 @@ func encodeBatch(place place, batch drivers.Batch) (parts []part, err error) {
 }
 
 // encodeRow appends a document as it is stored: the key, the fields for people and indexes, and the data.
-func encodeRow(to []byte, place place, document *domain.Document) ([]byte, error) {
+func encodeRow(to []byte, place place, saved *domain.Document) ([]byte, error) {
 	start := len(to)
 	to = openDocument(to)
-	to = appendText(to, "_id", place.prefix, document.ID)
+	to = appendText(to, "_id", place.prefix, saved.ID)
 	to = appendValue(to, "tenant", place.tenant)
 	to = appendInt(to, "build", place.build)
-	to = appendText(to, "id", document.ID)
-	to = appendInt(to, "version", document.Version)
+	to = appendText(to, "id", saved.ID)
+	to = appendInt(to, "version", saved.Version)
 	to = appendName(to, kindObject, data)
 	from := len(to)
-	to, err := encodeDocument(to, document.Data, "document "+document.ID)
+	to, err := encodeDocument(to, saved.Data, "document "+saved.ID)
 	if err != nil {
 		return nil, err
 	}
 	if place.partition != nil {
 		to = appendText(to, partition, partitionOf(to[from:], place.partition))
 	}
-	to = appendNotOrderable(to, to[from:], place.declared)
+	document := to[from:]
+	to = appendNotOrderable(to, document, place.declared)
+	to = appendKeys(to, document, place.keyed)
 	return closeDocument(to, start), nil
 }
 
@@ -187,10 +190,18 @@ func appendTombstone(to []byte, place place, write write) []byte {
 	to = appendValue(openDocument(to), "tenant", place.tenant)
 	to = appendInt(to, "build", place.build)
 	to = appendText(to, "id", strings.TrimPrefix(write.key, place.prefix))
-	to = closeDocument(appendInt(to, "version", write.version), set)
+	to = appendInt(to, "version", write.version)
+	if len(place.keyed) > 0 {
+		to = appendText(to, keyField(0), keyRemoved)
+	}
+	to = closeDocument(to, set)
 	to = appendName(to, kindObject, "$unset")
 	unset := len(to)
-	to = closeDocument(appendText(appendText(appendText(openDocument(to), data, ""), partition, ""), notOrderable, ""), unset)
+	to = appendText(appendText(appendText(openDocument(to), data, ""), partition, ""), notOrderable, "")
+	for i := 1; i < len(place.keyed); i++ {
+		to = appendText(to, keyField(i), "")
+	}
+	to = closeDocument(to, unset)
 	to = appendName(to, kindObject, "$currentDate")
 	date := len(to)
 	to = closeDocument(appendBool(openDocument(to), "deletedAt", true), date)

@@ -25,7 +25,7 @@ func (q prepared) backward(chosen int) bool {
 	if chosen != 0 || len(q.ordering.terms) != 1 || !q.ordering.terms[0].descending {
 		return false
 	}
-	return drivers.Declares(q.indexes, q.ordering.terms[0].path)
+	return q.byKeys || drivers.Declares(q.indexes, q.ordering.terms[0].path)
 }
 
 // backwardCommand returns the command for the next documents backwards in the index that meet a condition.
@@ -38,7 +38,8 @@ func (q prepared) backwardCommand(condition bson.D, limit int) bson.D {
 func (q prepared) sameValueCommand(value domain.Scalar, id string, limit int) bson.D {
 	place := q.place
 	place.prefix += id
-	condition := on(q.ordering.terms[0].field, "$eq", native(value)) // null equals a missing value
+	term := q.ordering.terms[0]
+	condition := on(term.field, "$eq", term.value(value)) // null equals a missing value
 	return q.find(place.documents(q.matching, q.ordering.part(0), condition), bson.D{{Key: "_id", Value: 1}}, limit)
 }
 
@@ -171,7 +172,10 @@ func runsOfValues(documents []domain.Document, order []domain.Order, at int) (ru
 
 // below returns the conditions for all values below another, from the highest down. Each is a range of the index.
 func (t term) below(value domain.Scalar) (ranges []bson.D) {
-	less := on(t.field, "$lt", native(value)) // of the same kind
+	less := on(t.field, "$lt", t.value(value)) // of the same kind
+	if t.key {
+		return []bson.D{less}
+	}
 	text, number, null := isText(t.field), on(t.field, "$type", "number"), on(t.field, "$eq", nil)
 	switch value.Kind {
 	case domain.ScalarNull:

@@ -22,6 +22,7 @@
 //		document: {...},                 // the data
 //		partition: "\"c-17\""            // with partitionBy: the value there as JSON, or "#" and a hash of a long one
 //		notOrderable: [Long("0")]        // in layout 2, see layout.go: declared paths at which it cannot be ordered
+//		key1: "3placed"                  // in "documents", see keys.go: the sort key at the first declared path
 //	}
 //
 // The collections also hold rows without the field "document". A tenant's checkpoint has an empty id, and the position
@@ -50,7 +51,8 @@
 // descending. The server sorts the tenant's documents for orders by other paths or by several. It also does so for
 // orders by a path at which any document of the collection has a list, because MongoDB cannot sort by an index of
 // lists. The common collection has a wildcard index on everything in documents, from MongoDB 7 on by tenant, unless
-// Config.NoWildcardIndex is set.
+// Config.NoWildcardIndex is set. Its indexes of keys serve pages in the order of one path that a tenant's own projection
+// declares.
 //
 // # Why no transaction is needed
 //

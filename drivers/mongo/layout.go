@@ -40,12 +40,17 @@ type table struct {
 	layout    int
 	partition domain.Path   // nil: none
 	declared  []domain.Path // the paths that notOrderable refers to; nil in layout 1
+	keyed     []domain.Path // in the common collection: the paths at which rows have keys, see keys.go
 }
 
 // locate returns where a tenant's documents are. The error is ErrNoTable if a shared build's collection has no marker.
 func (d *Driver) locate(ctx context.Context, build domain.Build, tenant domain.TenantID) (place, error) {
 	if !build.Shared() {
-		return placeOf(build, tenant, table{layout: 1}), nil
+		common := table{layout: 1}
+		for _, path := range build.Indexes[:min(len(build.Indexes), maxKeys)] {
+			common.keyed = append(common.keyed, drivers.DeclaredPath(path))
+		}
+		return placeOf(build, tenant, common), nil
 	}
 	if known, ok := d.tables.Load(collectionName(build)); ok {
 		return placeOf(build, tenant, known.(table)), nil

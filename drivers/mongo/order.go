@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
 )
 
 // MongoDB sorts null and missing values first, then numbers, strings, false and true, and strings by their bytes, as
@@ -38,6 +39,7 @@ type term struct {
 	descending bool
 	way        bson.D // no list is on the way; empty if the path has one step
 	declared   int    // the path's index in the table's list of declared paths; -1: not declared
+	key        bool   // the field holds sort keys
 }
 
 func newOrdering(order []domain.Order, declared []domain.Path) ordering {
@@ -49,7 +51,7 @@ func newOrdering(order []domain.Order, declared []domain.Path) ordering {
 			o.repeats = append(o.repeats, repeat{o.terms[first].at, i, part.Descending})
 			continue
 		}
-		o.terms = append(o.terms, term{i, name, part.Path, part.Descending, noListOnTheWay(part.Path), placeAmong(declared, part.Path)})
+		o.terms = append(o.terms, term{at: i, field: name, path: part.Path, descending: part.Descending, way: noListOnTheWay(part.Path), declared: placeAmong(declared, part.Path)})
 	}
 	return o
 }
@@ -73,10 +75,21 @@ var longText = fmt.Sprintf(`\A[\s\S]{%d}`, domain.MaxOrderedCharacters+1)
 
 // orderable is true if the value at the path can be ordered, provided that no list is on the way.
 func (t term) orderable() bson.D {
+	if t.key {
+		return and(on(t.field, "$gte", drivers.KeyNull), on(t.field, "$lt", drivers.KeyUnordered))
+	}
 	return and(
 		not(t.field, "$type", bson.A{"array", "object"}),
 		or(not(t.field, "$type", "string"), not(t.field, "$regex", longText)),
 	)
+}
+
+// value returns a scalar as the field holds it.
+func (t term) value(scalar domain.Scalar) any {
+	if t.key {
+		return drivers.FullSortKey(scalar)
+	}
+	return native(scalar)
 }
 
 // markedNotOrderable is the condition for rows that list the term's path as not orderable, or that have a list on the
@@ -113,6 +126,10 @@ func (o ordering) part(chosen int) bson.D {
 func (o ordering) unordered() bson.D {
 	var parts []bson.D
 	for _, t := range o.terms {
+		if t.key {
+			parts = append(parts, on(t.field, "$eq", drivers.KeyUnordered))
+			continue
+		}
 		parts = append(parts, and(t.markedNotOrderable(), t.way, bson.D{{Key: "$nor", Value: bson.A{t.orderable()}}}))
 	}
 	return or(parts...)
@@ -171,13 +188,17 @@ func (o ordering) after(chosen int, place domain.SortKey, prefix string) bson.D 
 		if after := t.after(value); after != nil {
 			some = append(some, and(append(equal[:len(equal):len(equal)], after)...))
 		}
-		equal = append(equal, on(t.field, "$eq", native(value))) // null equals a missing value
+		equal = append(equal, on(t.field, "$eq", t.value(value))) // null equals a missing value
 	}
 	switch {
 	case side == 0:
 		some = append(some, and(append(equal, on("_id", "$gt", prefix+place.ID))...))
 	case side > 0:
 		some = append(some, and(equal...))
+	}
+	if first := o.terms[0]; first.key {
+		// Implied by the rest, it is where the index is read from.
+		return and(on(first.field, "$gte", first.value(place.Values[first.at])), or(some...))
 	}
 	return or(some...)
 }
@@ -191,7 +212,10 @@ func (t term) after(value domain.Scalar) bson.D {
 		}
 		return nil
 	}
-	greater, text, truth := on(t.field, "$gt", native(value)), isText(t.field), on(t.field, "$type", "bool")
+	greater, text, truth := on(t.field, "$gt", t.value(value)), isText(t.field), on(t.field, "$type", "bool")
+	if t.key {
+		return greater
+	}
 	switch value.Kind {
 	case domain.ScalarNull:
 		return on(t.field, "$ne", nil)

@@ -33,35 +33,48 @@ func partitionKey(value domain.Scalar) string {
 
 // partitionOf returns what the field holds for a document, or an empty string if there is no scalar at the path.
 func partitionOf(document bson.Raw, path domain.Path) string {
+	value := valueAt(document, path)
+	if scalar, ok := scalarOf(value); ok && !value.IsZero() {
+		return partitionKey(scalar)
+	}
+	return ""
+}
+
+// valueAt returns the value at a path that leads only through objects, or the zero value if it is missing.
+func valueAt(document bson.Raw, path domain.Path) bson.RawValue {
 	var value bson.RawValue
 	for i, step := range path {
 		if i > 0 {
 			inner, isObject := value.DocumentOK()
 			if !isObject {
-				return ""
+				return bson.RawValue{}
 			}
 			document = inner
 		}
 		var err error
 		if value, err = document.LookupErr(escapeName(step)); err != nil {
-			return ""
+			return bson.RawValue{}
 		}
 	}
+	return value
+}
+
+// scalarOf returns the value as a scalar: null if it is missing. ok is false for a list or an object.
+func scalarOf(value bson.RawValue) (scalar domain.Scalar, ok bool) {
 	switch value.Type {
-	case bson.TypeNull:
-		return partitionKey(domain.Scalar{})
+	case 0, bson.TypeNull:
+		return domain.Scalar{}, true
 	case bson.TypeBoolean:
-		return partitionKey(domain.Scalar{Kind: domain.ScalarBool, Bool: value.Boolean()})
+		return domain.Scalar{Kind: domain.ScalarBool, Bool: value.Boolean()}, true
 	case bson.TypeInt64:
-		return partitionKey(domain.Scalar{Kind: domain.ScalarInt, Int: value.Int64()})
+		return domain.Scalar{Kind: domain.ScalarInt, Int: value.Int64()}, true
 	case bson.TypeDouble:
-		if number := value.Double(); !math.IsInf(number, 0) && !math.IsNaN(number) {
-			return partitionKey(domain.NumberOf(number))
-		}
+		number := value.Double()
+		return domain.NumberOf(number), !math.IsInf(number, 0) && !math.IsNaN(number)
 	case bson.TypeString:
-		return partitionKey(domain.Scalar{Kind: domain.ScalarText, Text: value.StringValue()})
+		return domain.Scalar{Kind: domain.ScalarText, Text: value.StringValue()}, true
 	}
-	return ""
+	return domain.Scalar{}, false
 }
 
 // restrictedBy returns the place restricted to one partition if the predicate fixes it.

@@ -107,7 +107,7 @@ func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.Te
 	if err != nil {
 		return nil, d.queryTimeoutError(ctx, limited, err)
 	}
-	page, err := d.page(limited, q)
+	page, err := d.keyedPage(limited, q)
 	if err != nil {
 		return nil, readError(build, d.queryTimeoutError(ctx, limited, err))
 	}
@@ -121,6 +121,7 @@ type prepared struct {
 	matching bson.D
 	ordering ordering
 	indexes  []string // the paths that have an index, as they were declared
+	byKeys   bool     // the ordering is that of keys
 	reading  bson.D   // the read concern of its commands
 }
 
@@ -136,7 +137,7 @@ func (d *Driver) prepare(ctx context.Context, build domain.Build, tenant domain.
 	if err != nil {
 		return prepared{}, readError(build, err)
 	}
-	q := prepared{query, place.restrictedBy(query.Where), matching, newOrdering(query.Order, place.declared), nil, nil}
+	q := prepared{DocumentQuery: query, place: place.restrictedBy(query.Where), matching: matching, ordering: newOrdering(query.Order, place.declared)}
 	var at bson.Timestamp
 	if d.transactions && len(query.Order) > 0 { // there are several commands
 		if at, err = d.snapshotTime(ctx); err != nil {
@@ -161,6 +162,9 @@ func (p place) documents(conditions ...bson.D) bson.D {
 	}
 	if p.only != "" {
 		all = append(all, bson.E{Key: partition, Value: p.only})
+	}
+	if p.byBuild {
+		all = append(all, bson.E{Key: "build", Value: p.build})
 	}
 	if more := and(conditions...); len(more) > 0 {
 		all = append(all, bson.E{Key: "$and", Value: bson.A{more}})
@@ -321,6 +325,13 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 	q, err := d.prepare(limited, build, tenant, query)
 	if err != nil {
 		return domain.Explanation{}, d.queryTimeoutError(ctx, limited, err)
+	}
+	keyed, ok, err := d.prepareKeys(limited, q)
+	if err != nil {
+		return domain.Explanation{}, readError(build, d.queryTimeoutError(ctx, limited, err))
+	}
+	if ok {
+		q = keyed
 	}
 	q.reading = nil // an explained query reads nothing
 	var command bson.D

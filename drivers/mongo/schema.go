@@ -135,9 +135,10 @@ const (
 	allValuesIndex = "all values"
 )
 
-// indexCommon gives the common collection an index of everything in documents, by tenant if the server can (MongoDB 7).
-// If the index is not wanted, indexCommon drops it.
+// indexCommon gives the common collection the indexes of keys, and an index of everything in documents, by tenant if the
+// server can (MongoDB 7). If the latter is not wanted, indexCommon drops it.
 func (d *Driver) indexCommon(ctx context.Context) {
+	d.indexKeys(ctx)
 	if d.noWildcardIndex {
 		for _, name := range []string{valuesIndex, allValuesIndex} {
 			_, err := d.run(ctx, bson.D{{Key: "dropIndexes", Value: commonCollection}, {Key: "index", Value: name}, writeConcern(ctx, false)})
