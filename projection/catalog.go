@@ -40,9 +40,11 @@ type CatalogConfig struct {
 	Requests  *budget.Requests           // what requests' folds and definitions may cost; nil: budget.New's defaults
 	// Lost is called each time a read finds that a live build's table is missing; may be nil.
 	Lost        func(id domain.ProjectionID, build int64)
-	LogDatabase string        // the name of the database that also holds the log; empty: none does
-	Keep        time.Duration // how long to keep a build after its last reader, longer than any request may take; 0: an hour
-	Log         *slog.Logger
+	LogDatabase string // the name of the database that also holds the log; empty: none does
+	// NoOwnIndexes are the databases in which the indexes of tenants' own projections would have no effect; may be nil.
+	NoOwnIndexes []string
+	Keep         time.Duration // how long to keep a build after its last reader, longer than any request may take; 0: an hour
+	Log          *slog.Logger
 }
 
 // maxSourceFolds is how many compiled folds of source projections are kept: each takes tens of kilobytes.
@@ -72,7 +74,7 @@ func NewCatalog(config CatalogConfig) *Catalog {
 	}
 	return &Catalog{
 		config:      config,
-		rules:       folding.Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), LogDatabase: config.LogDatabase, Handlers: config.Handlers},
+		rules:       folding.Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), LogDatabase: config.LogDatabase, Handlers: config.Handlers, NoOwnIndexes: config.NoOwnIndexes},
 		filters:     newFilterCache(),
 		queries:     newQueryShares(),
 		folds:       folding.NewCache(maxSourceFolds),

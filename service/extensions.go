@@ -62,11 +62,24 @@ func (e Extensions) Handlers() map[string]folding.Handler {
 	return handlers
 }
 
+const sqlServerDriver = "sqlserver"
+
 // drivers returns all drivers by name. The program's drivers may replace Manifold's.
 func (e Extensions) drivers() map[string]OpenDriver {
-	all := map[string]OpenDriver{"postgres": openPostgres, "mongo": openMongo, "sqlserver": openSQLServer}
+	all := map[string]OpenDriver{"postgres": openPostgres, "mongo": openMongo, sqlServerDriver: openSQLServer}
 	maps.Copy(all, e.Drivers)
 	return all
+}
+
+// noOwnIndexes returns the databases whose driver ignores the indexes of tenants' own projections. Of a driver of the
+// program it is not known.
+func (e Extensions) noOwnIndexes(databases map[string]config.DocumentsDatabase) (names []string) {
+	for name, database := range databases {
+		if _, replaced := e.Drivers[database.Driver]; database.Driver == sqlServerDriver && !replaced {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // DriverConfig is the configuration with which a driver is opened: one configured database.

@@ -35,7 +35,8 @@ func (p *Process) wireProjections(e Extensions) error {
 	p.catalog = projection.NewCatalog(projection.CatalogConfig{
 		Lost:  lost,
 		Store: store, Drivers: p.drivers, Handlers: handlers, Progress: progress, Keep: keep, Log: p.log,
-		Outages: p.outage, LogDatabase: p.logDatabase, Upcasters: p.upcasters, Requests: p.budget,
+		Outages: p.outage, LogDatabase: p.logDatabase, NoOwnIndexes: e.noOwnIndexes(p.config.Databases),
+		Upcasters: p.upcasters, Requests: p.budget,
 	})
 	p.members = members.New(members.Config{
 		Store: p.store.MemberTables, ID: p.id, Name: p.memberName, Version: Version(), Changed: p.rebalance, Log: p.log,

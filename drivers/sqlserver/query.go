@@ -110,7 +110,7 @@ func withQueryTimeout[T any](ctx context.Context, do func(ctx context.Context) (
 	value, err := do(bounded)
 	switch {
 	case err != nil && bounded.Err() != nil && ctx.Err() == nil:
-		err = domain.Errorf(domain.CodeTooCostly, "", "the query took longer than %s; ask for less, or filter and order by a path that the definition declares in indexes", queryTime)
+		err = domain.Errorf(domain.CodeTooCostly, "", "the query took longer than %s; ask for less, or filter and order by a path that a shared projection declares in indexes", queryTime)
 	case tooComplex(numberOf(err)):
 		err = fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooCostly, "filter", "it is too complex: SQL Server cannot make a plan for it"), err)
 	}

@@ -118,7 +118,7 @@ func TestParseDefinitionRefuses(t *testing.T) {
 	}
 }
 
-var rules = folding.Rules{Databases: []string{"default", "reports"}, LogDatabase: "default", Handlers: map[string]folding.Handler{"counter": folding.UsageHandler()}}
+var rules = folding.Rules{Databases: []string{"default", "reports"}, LogDatabase: "default", NoOwnIndexes: []string{"reports"}, Handlers: map[string]folding.Handler{"counter": folding.UsageHandler()}}
 
 func TestCheckRefuses(t *testing.T) {
 	t.Parallel()
@@ -169,15 +169,16 @@ func TestCheckRefuses(t *testing.T) {
 		}
 		mustName(t, text, rules.Check(id, d), want)
 	}
-	for text, want := range map[string]string{
-		"name: p\ndatabase: reports\nmode: inline\non: {A: doc}": `must be in the log's database, "default"`,
+	for text, want := range map[string][2]string{
+		"name: p\ndatabase: reports\nmode: inline\non: {A: doc}": {"mode", `must be in the log's database, "default"`},
+		"name: p\ndatabase: reports\nindexes: [a]\non: {A: doc}": {"indexes", `in database "reports"`},
 	} {
 		d, err := folding.ParseDefinition([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
 		refusal, ok := errors.AsType[*domain.Error](rules.Check(id, d))
-		if !ok || refusal.Code != domain.CodeUnsupported || refusal.Where != "mode" || !strings.Contains(refusal.Message, want) {
+		if !ok || refusal.Code != domain.CodeUnsupported || refusal.Where != want[0] || !strings.Contains(refusal.Message, want[1]) {
 			t.Errorf("%q: %+v", text, refusal)
 		}
 	}
@@ -196,7 +197,7 @@ func TestCheckRefuses(t *testing.T) {
 		}
 	}
 	shared := domain.ProjectionID{Name: "p"}
-	if err := rules.Check(shared, domain.Definition{Name: "p", Handler: "counter"}); err != nil {
+	if err := rules.Check(shared, domain.Definition{Name: "p", Handler: "counter", Database: "reports", Indexes: []string{"a"}}); err != nil {
 		t.Error(err)
 	}
 	mustName(t, "an unknown handler", rules.Check(shared, domain.Definition{Name: "p", Handler: "conuter"}), []string{"handler", `"conuter"`})
