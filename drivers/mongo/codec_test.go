@@ -289,3 +289,18 @@ func TestNotOrderablePathsAreListed(t *testing.T) {
 		}
 	})
 }
+
+// A document for whose keys a row has no room is stored without them.
+func TestLargeDocumentsHaveNoKeys(t *testing.T) {
+	t.Parallel()
+	at := placeOf(domain.Build{ProjectionID: domain.ProjectionID{Owner: domain.NewTenantID(), Name: "own"}, Number: 1}, domain.NewTenantID(), table{layout: 1, keyed: []domain.Path{{"a"}}})
+	for bytes, keys := range map[int]int{1_000: 1, MaxDataBytes - maxKeysBytes - 100: 1, MaxDataBytes - 100: 0} {
+		row, err := encodeRow(nil, at, &domain.Document{ID: "x", Version: 1, Data: []byte(`{"a": "` + strings.Repeat("x", bytes) + `"}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bson.Raw(row).LookupErr("key1"); (err == nil) != (keys == 1) || len(row) > 16<<20 {
+			t.Errorf("a document of %d bytes: the row has %d bytes, and its key %v; want %d keys", bytes, len(row), err, keys)
+		}
+	}
+}
