@@ -98,7 +98,7 @@ const matchingSQL = `
 // writer knows. A row that does not match says that there were too many to look at.
 var readConditions = pg.Statement{Name: "manifold_read_conditions", SQL: `
 	select i.n, m.position, m.matches, i.high, ` + eventAt("event_id") + `, ` + eventAt("stream_id") + `, ` + eventAt("stream_version") + `, ` + eventAt("event_type") + `,
-		(select array_to_string(t.tags, ' ') from event_tags as t where t.tenant_id = $1::uuid and t.position = m.position)
+		(` + runOf(lineOf("g.tags", "m.position"), "m.position") + `)
 	from (
 		select c.*, l.head as high from logs as l
 		cross join unnest($2::bigint[], $3::text[], $4::text[], $5::bigint[]) with ordinality as c(low, tags, types, most, n)

@@ -71,11 +71,11 @@ func TestTagsAreKept(t *testing.T) {
 	tablestest.Append(t, s, tenant, domain.Append{Streams: []domain.StreamAppend{
 		to("order-1", tagged("A", "b", "a"), tagged("B"), tagged("C", "c")).Streams[0], to("order-2", tagged("A", "a")).Streams[0],
 	}})
-	var lists, rows int
+	var runs, rows int
 	err := db.Pool(t, pgtest.RoleSuperuser, 1).QueryRow(t.Context(),
-		"select (select count(*) from manifold.event_tags), (select count(*) from manifold.tagged_events)").Scan(&lists, &rows)
-	if err != nil || lists != 3 || rows != 4 {
-		t.Errorf("there are %d lists and %d rows of tags, %v; want 3 and 4", lists, rows, err)
+		"select (select count(*) from manifold.event_tags), (select count(*) from manifold.tagged_events)").Scan(&runs, &rows)
+	if err != nil || runs != 1 || rows != 4 {
+		t.Errorf("there are %d runs and %d rows of tags, %v; want 1 and 4", runs, rows, err)
 	}
 	want := [][]string{nil, {"a", "b"}, nil, {"c"}, {"a"}}
 	events := tablestest.WholeLog(t, s, tenant)

@@ -92,7 +92,7 @@ func (a *attempt) sendBatch(b *batch) *flight {
 		p := b.taggedParams()
 		params = append(buffers.insert(tenant, f.id.param(), head, b), p.tagged)
 		a.x.SendTagged(&insertTaggedEvents, params, nil, func(tag pgconn.CommandTag) { f.inserted = tag.RowsAffected() })
-		a.x.Send(&insertTags, [][]byte{tenant, f.id.param(), pg.Int8Param(head), p.lists, p.derived, p.events}, nil)
+		a.x.Send(&insertRuns, [][]byte{tenant, f.id.param(), pg.Int8Param(head), p.runs, p.derived, p.firsts}, nil)
 		a.x.SendTagged(&insertByTag, [][]byte{tenant, f.id.param(), pg.Int8Param(head), p.tags, p.places, p.types}, nil,
 			func(tag pgconn.CommandTag) { f.answered, f.tags = true, tag.RowsAffected() })
 		return f

@@ -51,18 +51,6 @@ func (n *newestTagged) put(tag string, position int64) {
 // forget forgets the tags. Nothing is known of those up to the position.
 func (n *newestTagged) forget(head int64) { *n = newestTagged{floor: head} }
 
-// tagsSQL returns the tags of an event of the tenant $1, of the events table as e, joined by spaces; null if it has none.
-const tagsSQL = `case when e.tagged then (
-				select array_to_string(t.tags, ' ') from event_tags as t where t.tenant_id = $1::uuid and t.position = e.position) end`
-
-// tagsOf splits what tagsSQL returns.
-func tagsOf(b []byte) []string {
-	if len(b) == 0 {
-		return nil
-	}
-	return strings.Split(string(b), " ")
-}
-
 // The statements that insert a batch with tagged events; otherwise like insertEvents.
 var (
 	insertTaggedEvents = pg.Statement{Name: "manifold_insert_tagged_events", SQL: `
@@ -73,9 +61,9 @@ var (
 			with ordinality as e(event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, tagged, n)
 		where l.tenant_id = $1::uuid and l.last_batch = $2::uuid`}
 
-	insertTags = pg.Statement{Name: "manifold_insert_tags", SQL: `
+	insertRuns = pg.Statement{Name: "manifold_insert_runs", SQL: `
 		insert into event_tags (tenant_id, position, tags, derived)
-		select l.tenant_id, $3::bigint + t.n, string_to_array(t.tags, ' '), string_to_array(nullif(t.derived, ''), ' ')
+		select l.tenant_id, $3::bigint + t.n, t.tags, nullif(t.derived, '')
 		from logs as l
 		cross join unnest($4::text[], $5::text[], $6::bigint[]) as t(tags, derived, n)
 		where l.tenant_id = $1::uuid and l.last_batch = $2::uuid`}
@@ -90,28 +78,16 @@ var (
 
 // taggedParams are array parameters of a batch with tagged events.
 type taggedParams struct {
-	tagged              []byte // for each event, whether it has tags
-	lists, derived      []byte // for each tagged event, its tags joined by spaces, and likewise the derived ones
-	events              []byte // for each tagged event, its place in the batch, from 1
-	tags, places, types []byte // for each tag of each event, with the event's place and type
+	tagged                []byte // for each event, whether it has tags
+	runs, derived, firsts []byte // for each run, its lines of tags and of derived ones, and its first event's place in the batch, from 1
+	tags, places, types   []byte // for each tag of each event, with the event's place and type
 }
 
 func (b *batch) taggedParams() (p taggedParams) {
-	events := 0
-	for _, r := range b.written {
-		for i := range r.append.Streams {
-			for j := range r.append.Streams[i].Events {
-				if len(r.append.Streams[i].Events[j].Tags) > 0 {
-					events++
-				}
-			}
-		}
-	}
 	p.tagged = pg.AppendArrayHeader(nil, pgtype.BoolOID, b.rows)
-	p.lists, p.derived = pg.AppendArrayHeader(nil, pgtype.TextOID, events), pg.AppendArrayHeader(nil, pgtype.TextOID, events)
-	p.events = pg.AppendArrayHeader(nil, pgtype.Int8OID, events)
 	p.tags, p.types = pg.AppendArrayHeader(nil, pgtype.TextOID, b.tags), pg.AppendArrayHeader(nil, pgtype.TextOID, b.tags)
 	p.places = pg.AppendArrayHeader(nil, pgtype.Int8OID, b.tags)
+	var runs []newRun
 	place := int64(0)
 	for _, r := range b.written {
 		for i := range r.append.Streams {
@@ -122,14 +98,20 @@ func (b *batch) taggedParams() (p taggedParams) {
 				if len(e.Tags) == 0 {
 					continue
 				}
-				p.lists, p.derived = pg.AppendTextElement(p.lists, strings.Join(e.Tags, " ")), pg.AppendTextElement(p.derived, strings.Join(e.Derived, " "))
-				p.events = pg.AppendInt8Element(p.events, place)
+				runs = appendToRuns(runs, place, e)
 				for _, tag := range e.Tags {
 					p.tags, p.types = pg.AppendTextElement(p.tags, tag), pg.AppendTextElement(p.types, e.Type)
 					p.places = pg.AppendInt8Element(p.places, place)
 				}
 			}
 		}
+	}
+	p.runs, p.derived = pg.AppendArrayHeader(nil, pgtype.TextOID, len(runs)), pg.AppendArrayHeader(nil, pgtype.TextOID, len(runs))
+	p.firsts = pg.AppendArrayHeader(nil, pgtype.Int8OID, len(runs))
+	for i := range runs {
+		p.runs = pg.AppendTextElement(p.runs, string(runs[i].tags.text))
+		p.derived = pg.AppendTextElement(p.derived, string(runs[i].derived.text))
+		p.firsts = pg.AppendInt8Element(p.firsts, runs[i].first)
 	}
 	return p
 }

@@ -61,6 +61,18 @@ func TestPlans(t *testing.T) {
 		{SQL: nextInStreams, Args: "$TENANT, '{order-0,order-1}', '{900,0}', 100, 16", Pages: 100},
 		{SQL: atPositions, Args: "$TENANT, '{7,59000,30000,99999}'", Pages: 30},
 		{SQL: eventPosition, Args: "$TENANT, gen_random_uuid()", Pages: 10},
+		{SQL: readTags, Args: "$TENANT, '{7,59000,30000,99999}'", Pages: 60},
 		{SQL: versionBefore, Args: "$TENANT, 100, 'order-0'", Pages: 250},
+	})
+}
+
+// The retention login changes tags.
+func TestPlansOfRuns(t *testing.T) {
+	t.Parallel()
+	plantest.Check(t, migrations.RoleRetention, plantest.Events, []plantest.Statement{
+		{SQL: lockRuns, Args: "$TENANT, '{30000,30100,30200,99999}'", Pages: 60},
+		{SQL: updateRun, Args: "$TENANT, 30017, 'a', null", Pages: 20},
+		{SQL: deleteRun, Args: "$TENANT, 30017", Pages: 20},
+		{SQL: deleteTag, Args: "$TENANT, 'all', 30000", Pages: 20},
 	})
 }

@@ -217,7 +217,7 @@ func (s *Log) observeRead(events int) {
 }
 
 // EventColumns are the columns that eventReader.row expects, of the events table as e. $1 is the tenant.
-const EventColumns = `e.event_id, e.stream_id, e.stream_version, e.position, e.event_type,
+var EventColumns = `e.event_id, e.stream_id, e.stream_version, e.position, e.event_type,
 			case when e.gap is null then e.event_data end, case when e.gap is null then e.metadata end, e.occurred_at, e.created_at,
 			` + gapSQL + `,
 			` + tagsSQL

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,9 +25,6 @@ type Retagged struct {
 	Overfull []int64 // the positions of events that would have more than domain.MaxTags tags, and have no derived ones
 }
 
-// storedTags are the tags of a stored event.
-type storedTags struct{ tags, derived []string }
-
 // with returns the tags after a retagging. If they would be too many, overfull is true, and only the given tags stay.
 func (t storedTags) with(derived []string) (next storedTags, overfull bool) {
 	given := slices.DeleteFunc(slices.Clone(t.tags), func(tag string) bool { return slices.Contains(t.derived, tag) })
@@ -45,14 +41,10 @@ func (t storedTags) with(derived []string) (next storedTags, overfull bool) {
 	return next, false
 }
 
-func (t storedTags) equal(other storedTags) bool {
-	return slices.Equal(t.tags, other.tags) && slices.Equal(t.derived, other.derived)
-}
-
-// Each row is named by its whole key, since without statistics the planner would rather read a tenant's part of the index.
 var readTags = pg.Statement{Name: "manifold_read_tags", SQL: `
-	select g.position, array_to_string(g.tags, ' '), array_to_string(g.derived, ' ') from unnest($2::bigint[]) as p(position)
-	cross join lateral (select * from event_tags as g where g.tenant_id = $1::uuid and g.position = p.position limit 1) as g`}
+	select g.* from unnest($2::bigint[]) as p(position)
+	cross join lateral (` +
+	runOf("p.position, "+lineOf("g.tags", "p.position")+", "+lineOf("g.derived", "p.position"), "p.position") + `) as g`}
 
 // Outdated returns those of the retaggings that change something, or that give an event too many tags. Nothing keeps the
 // events from changing afterwards.
@@ -121,26 +113,20 @@ func (s *Log) Retag(ctx context.Context, tenant domain.TenantID, events []Retagg
 
 // retag replaces the tags of events under the log's lock.
 func retag(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, events []Retagging) (done Retagged, err error) {
-	stored := make(map[int64]storedTags)
-	var position int64
-	var tags, derived *string
-	rows, _ := tx.Query(ctx, readTags.SQL, tenant, positionsOf(events))
-	_, err = pgx.ForEachRow(rows, []any{&position, &tags, &derived}, func() error {
-		stored[position] = storedTags{split(tags), split(derived)}
-		return nil
-	})
+	runs, err := lockRunsOf(ctx, tx, tenant, positionsOf(events))
 	if err != nil {
-		return Retagged{}, fmt.Errorf("read the tags of events: %w", err)
+		return Retagged{}, err
 	}
 	// Updating an event fails a concurrent transaction of retention that removes it, since that has read its old tags.
 	var mark pgx.Batch
 	exist := make(map[int64]bool)
 	for _, event := range events {
-		next, overfull := stored[event.Position].with(event.Derived)
+		before := runs.get(event.Position)
+		next, overfull := before.with(event.Derived)
 		if overfull {
 			done.Overfull = append(done.Overfull, event.Position)
 		}
-		if next.equal(stored[event.Position]) {
+		if next.equal(before) {
 			continue
 		}
 		var tagged *bool
@@ -162,43 +148,30 @@ func retag(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, events []Reta
 	var write pgx.Batch
 	for _, event := range events {
 		if exist[event.Position] {
-			before := stored[event.Position]
+			before := runs.get(event.Position)
 			next, _ := before.with(event.Derived)
 			queueTags(&write, tenant, event, before, next)
+			runs.set(event.Position, next)
 			done.Changed++
 		}
 	}
+	runs.queue(&write, tenant)
 	if err := tx.SendBatch(ctx, &write).Close(); err != nil {
 		return Retagged{}, fmt.Errorf("write the tags of events: %w", err)
 	}
 	return done, nil
 }
 
-// queueTags queues the statements that give an event other tags.
+// queueTags queues the statements by which an event is found by other tags.
 func queueTags(batch *pgx.Batch, tenant domain.TenantID, event Retagging, before, next storedTags) {
 	for _, tag := range before.tags {
 		if !slices.Contains(next.tags, tag) {
-			batch.Queue("delete from tagged_events as t where t.tenant_id = $1 and t.tag = $2 and t.position = $3", tenant, tag, event.Position)
+			batch.Queue(deleteTag.SQL, tenant, tag, event.Position)
 		}
 	}
 	for _, tag := range next.tags {
 		if !slices.Contains(before.tags, tag) {
-			batch.Queue("insert into tagged_events (tenant_id, tag, position, event_type) values ($1, $2, $3, $4)", tenant, tag, event.Position, event.Type)
+			batch.Queue(insertTag.SQL, tenant, tag, event.Position, event.Type)
 		}
 	}
-	if len(next.tags) == 0 {
-		batch.Queue("delete from event_tags as g where g.tenant_id = $1 and g.position = $2", tenant, event.Position)
-		return
-	}
-	batch.Queue(`
-		insert into event_tags (tenant_id, position, tags, derived) values ($1, $2, $3, $4)
-		on conflict (tenant_id, position) do update set tags = excluded.tags, derived = excluded.derived`,
-		tenant, event.Position, next.tags, next.derived)
-}
-
-func split(tags *string) []string {
-	if tags == nil || *tags == "" {
-		return nil
-	}
-	return strings.Split(*tags, " ")
 }

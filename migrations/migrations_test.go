@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
 	"sync"
 	"testing"
 
@@ -173,5 +174,53 @@ func TestMigratorMayHaveNothingToDoWithRoles(t *testing.T) {
 	}
 	if err := migrations.Down(ctx, url); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Rows with the tags of one event, as builds before version 22 wrote them, become runs, and runs become such rows again.
+func TestTagsBecomeRuns(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	db := pgtest.Database(t)
+	pgtest.NotOnCluster(t, "a migration down is refused there")
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	run := func(conn interface {
+		Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	}, sql string) {
+		t.Helper()
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows := func() string {
+		t.Helper()
+		var all string
+		if err := super.QueryRow(ctx, "select string_agg(concat_ws('|', position, tags, derived), '; ' order by position) from manifold.event_tags").Scan(&all); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	run(super, `insert into manifold.event_tags (tenant_id, position, tags, derived)
+		select gen_random_uuid(), r.* from (values (3, e'a b\n\nc', e'\n\nc'), (9, 'd', null)) as r`)
+	down, err := os.ReadFile("0022_runs_of_tags.down.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	migrator := db.Pool(t, pgtest.RoleMigrator, 1)
+	if err := pgx.BeginFunc(ctx, migrator, func(tx pgx.Tx) error {
+		run(tx, string(down))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	run(super, "update manifold_schema set version = 21")
+	if got, want := rows(), "3|{a,b}; 5|{c}|{c}; 9|{d}"; got != want {
+		t.Errorf("rows of single events: %s, want %s", got, want)
+	}
+	if err := migrations.Up(ctx, db.URL(pgtest.RoleMigrator), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := rows(), "3|a b; 5|c|c; 9|d"; got != want {
+		t.Errorf("runs: %s, want %s", got, want)
 	}
 }

@@ -427,8 +427,11 @@ func look(t *testing.T, ctx context.Context, super *pgxpool.Pool) bool {
 			return err
 		}
 		for _, b := range builds {
-			rows, _ := tx.Query(ctx, `select e.position, e.event_type, e.event_data, t.tags from manifold.events e
-				left join manifold.event_tags t on t.tenant_id = e.tenant_id and t.position = e.position where e.tenant_id = $1 order by e.position`, b.tenant)
+			rows, _ := tx.Query(ctx, `select e.position, e.event_type, e.event_data, string_to_array(nullif(split_part(t.tags, e'\n', (e.position - t.position + 1)::integer), ''), ' ')
+				from manifold.events e left join lateral (
+					select * from manifold.event_tags t where t.tenant_id = e.tenant_id and t.position <= e.position and t.position > e.position - 32
+					order by t.position desc limit 1
+				) t on true where e.tenant_id = $1 order by e.position`, b.tenant)
 			events, err := pgx.CollectRows(rows, func(from pgx.CollectableRow) (e domain.Event, err error) {
 				return e, from.Scan(&e.Position, &e.Type, &e.Data, &e.Tags)
 			})

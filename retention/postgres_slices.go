@@ -12,6 +12,7 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/pg"
 )
 
@@ -73,16 +74,6 @@ var (
 	retentionRemoveOne = pg.Statement{Name: "manifold_retention_remove_one", SQL: `
 		delete from events as e where e.tenant_id = $1::uuid and e.position = $2::bigint`}
 
-	// An event's tags are removed before it. Each row is named by its whole key, since without statistics the planner
-	// would rather read a tenant's part of the index.
-	retentionTags = pg.Statement{Name: "manifold_retention_tags", SQL: `
-		select g.position, g.tags from unnest($2::bigint[]) as p(position)
-		cross join lateral (select * from event_tags as g where g.tenant_id = $1::uuid and g.position = p.position limit 1) as g`}
-	retentionRemoveByTag = pg.Statement{Name: "manifold_retention_remove_by_tag", SQL: `
-		delete from tagged_events as t where t.tenant_id = $1::uuid and t.tag = $2::text and t.position = $3::bigint`}
-	retentionRemoveTags = pg.Statement{Name: "manifold_retention_remove_tags", SQL: `
-		delete from event_tags as g where g.tenant_id = $1::uuid and g.position = $2::bigint`}
-
 	// Streams whose newest event was removed keep their versions. The tenant comes from a row in the database. A
 	// message published without a key has a separate stream, named by the message's id. If that message is all there
 	// ever was of the stream, and there is no snapshot of it, nothing is kept, since otherwise each message would leave
@@ -142,6 +133,20 @@ type verdict struct {
 // removes nothing and reports Unannounced. It returns domain.CodeConflict if the policy has changed or another run has
 // begun.
 func (s *Postgres) RemoveRetained(ctx context.Context, tenant domain.TenantID, step Step) (slice Slice, err error) {
+	for range snapshotAttempts {
+		slice, err = s.removeRetained(ctx, tenant, step)
+		if !pg.Busy(pg.SQLState(err)) {
+			return slice, err
+		}
+	}
+	return slice, policyChanged(step.Category) // concurrent transactions changed one of the rows first
+}
+
+// snapshotAttempts is how often a slice is removed from another snapshot, if others have changed one of its rows: the
+// retention of another category may have removed tags of neighbouring events.
+const snapshotAttempts = 3
+
+func (s *Postgres) removeRetained(ctx context.Context, tenant domain.TenantID, step Step) (slice Slice, err error) {
 	err = s.inOneSnapshot(ctx, tenant, func(tx pgx.Tx) error {
 		held, err := tx.Exec(ctx, "select from retention_policies p where p.tenant_id = $1 and p.category = $2 and p.revision = $3 for share",
 			tenant, step.Category, step.Revision)
@@ -173,9 +178,6 @@ func (s *Postgres) RemoveRetained(ctx context.Context, tenant domain.TenantID, s
 		slice.Removed = int64(len(v.remove))
 		return v.carryOut(ctx, tx, tenant, step.Category)
 	})
-	if pg.Busy(pg.SQLState(err)) {
-		err = policyChanged(step.Category) // a concurrent transaction changed one of the rows first
-	}
 	return slice, err
 }
 
@@ -462,20 +464,7 @@ func (v *verdict) removeTags(ctx context.Context, tx pgx.Tx, tenant domain.Tenan
 	if len(tagged) == 0 {
 		return nil
 	}
-	var position int64
-	var tags []string
-	rows, _ := tx.Query(ctx, retentionTags.SQL, tenant, tagged)
-	_, err := pgx.ForEachRow(rows, []any{&position, &tags}, func() error {
-		for _, tag := range tags {
-			batch.Queue(retentionRemoveByTag.SQL, tenant, tag, position)
-		}
-		batch.Queue(retentionRemoveTags.SQL, tenant, position)
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("read the tags of events: %w", err)
-	}
-	return nil
+	return eventlog.QueueTagRemoval(ctx, tx, tenant, tagged, batch)
 }
 
 // carryOut executes the verdict in one round trip, or two if events have tags.

@@ -280,7 +280,7 @@ func TestConditionsHoldWhileEventsAreRetagged(t *testing.T) {
 	}
 	events, err := s.ReadLog(t.Context(), tenant, domain.LogQuery{Limit: 1 << 20})
 	tablestest.Must(t, err)
-	tags, lists, rows := tagsInLog(t, s, tenant), 0, 0
+	tags, lines, rows := tagsInLog(t, s, tenant), 0, 0
 	for _, e := range events {
 		var data struct{ Name string }
 		tablestest.Must(t, json.Unmarshal(e.Data, &data))
@@ -291,11 +291,11 @@ func TestConditionsHoldWhileEventsAreRetagged(t *testing.T) {
 		if sorted := slices.Sorted(maps.Keys(want)); !slices.Equal(tags[e.Position], sorted) {
 			t.Errorf("the event at %d has %v, want %v", e.Position, tags[e.Position], sorted)
 		}
-		lists, rows = lists+1, rows+len(want)
+		lines, rows = lines+1, rows+len(want)
 	}
 	head, err := s.Head(t.Context(), tenant)
 	tablestest.Must(t, err)
-	if gotLists, gotRows := rowsOfTags(t, db, tenant); gotLists != lists || gotRows != rows || int64(lists) == head.Position {
-		t.Errorf("%d events of %d are left, with %d rows of tags; there are %d lists and %d rows", lists, head.Position, rows, gotLists, gotRows)
+	if gotLines, gotRows := rowsOfTags(t, db, tenant); gotLines != lines || gotRows != rows || int64(lines) == head.Position {
+		t.Errorf("%d events of %d are left, with %d rows of tags; there are %d lines and %d rows", lines, head.Position, rows, gotLines, gotRows)
 	}
 }

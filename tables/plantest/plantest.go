@@ -196,7 +196,8 @@ var Events = []string{
 			select e.tenant_id, tag, e.position, e.event_type from manifold.events e
 			cross join lateral unnest(array['all', 'tag-' || e.position % 100, 'own-' || e.position]) tag where e.position % 2 = 0`,
 	`insert into manifold.event_tags (tenant_id, position, tags)
-			select e.tenant_id, e.position, array['all', 'own-' || e.position] from manifold.events e where e.position % 2 = 0`,
+			select e.tenant_id, min(e.position), string_agg(case when e.position % 2 = 0 then 'all own-' || e.position else '' end, e'\n' order by e.position)
+			from manifold.events e group by e.tenant_id, (e.position - 1) / 32`,
 }
 
 // Projections are 5,000 shared projections, and builds of 50 tenants.

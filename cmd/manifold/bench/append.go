@@ -312,7 +312,9 @@ func appendDirect(ctx context.Context, r *run) error {
 // tagPreloaded tags each event with its stream, and with a tag that all events have.
 var tagPreloaded = []string{
 	"update manifold.events set tagged = true",
-	"insert into manifold.event_tags (tenant_id, position, tags) select tenant_id, position, array['log:all', 'stream:' || stream_id] from manifold.events",
+	`insert into manifold.event_tags (tenant_id, position, tags)
+		select tenant_id, min(position), string_agg('log:all stream:' || stream_id, e'\n' order by position)
+		from manifold.events group by tenant_id, (position - 1) / 32`,
 	`insert into manifold.tagged_events (tenant_id, tag, position, event_type)
 		select e.tenant_id, t.tag, e.position, e.event_type from manifold.events e cross join lateral unnest(array['log:all', 'stream:' || e.stream_id]) as t(tag)`,
 	"vacuum analyze",
