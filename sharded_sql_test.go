@@ -96,6 +96,7 @@ func TestCheckSQL(t *testing.T) {
 			"insert into faults (tenant_id, name) select l.tenant_id, p.name from logs l, projections p where l.tenant_id = $1",
 			"with m as (update logs l set head = 1 where l.tenant_id = $1 returning l.head) select clock_timestamp() from m",
 			"select coalesce((select l.head from logs l where l.tenant_id = $1), 0) union all select 1 from events e where e.tenant_id = $1",
+			"update logs l set last_at = now() + $2::bigint * interval '1 second' where l.tenant_id = $1 and l.last_at <= now()",
 			"a message about events from keys",
 		},
 		"logs: no tenant": {
@@ -137,6 +138,12 @@ func TestCheckSQL(t *testing.T) {
 		"on conflict: now() is not immutable; use excluded": {
 			"insert into members (member_id) values ($1) on conflict (member_id) do update set alive_at = now()",
 			"insert into logs as l (tenant_id) values ($1) on conflict (tenant_id) do update set head = 1 where l.last_at < now()",
+		},
+		"on conflict: now() is not immutable; use excluded; now() + l.head: not immutable, with a column": {
+			"insert into logs as l (tenant_id) values ($1) on conflict (tenant_id) do update\n set last_at = now() + interval '1 s' * least($2, l.head)",
+		},
+		"now() + l.head: not immutable, with a column": {
+			"update logs l set last_at = now() + interval '1 second' * power(2, least(l.head, 30)) where l.tenant_id = $1",
 		},
 		"on conflict: a subquery": {
 			"insert into logs as l (tenant_id) values ($1) on conflict (tenant_id) do update set head = (select 1)",
@@ -324,11 +331,13 @@ var (
 	mutable      = regexp.MustCompile(`\b(now|statement_timestamp|transaction_timestamp|clock_timestamp|random|gen_random_uuid)\(\)`)
 	stored       = regexp.MustCompile(`\bpg_column_(?:size|compression)\(`)
 	volatile     = regexp.MustCompile(`\b(clock_timestamp|random|gen_random_uuid|nextval|timeofday)\(`)
-	doUpdate     = regexp.MustCompile(`(?s)\bdo update set\b(.*?)(?:\breturning\b|$)`)
+	doUpdate     = regexp.MustCompile(`(?s)\bdo update\s+set\b(.*?)(?:\breturning\b|$)`)
 	valuesClause = regexp.MustCompile(`(?s)\bvalues\s*\((.*?)(?:\bon conflict\b|\breturning\b|$)`)
 	returning    = regexp.MustCompile(`(?s)\breturning\b(.*)`)
 	simpleCase   = regexp.MustCompile(`\bcase\s+(\w+)`)
 	onColumn     = regexp.MustCompile(`\b[a-z]\w*(?:\.\w+)? [-+] \S*\binterval\b`)
+	onNow        = regexp.MustCompile(`\bnow\(\) [-+] `)
+	columnOf     = regexp.MustCompile(`\b[a-z]\w*\.[a-z]\w*`)
 	caseClause   = regexp.MustCompile(`(?s)\bcase\b.*?\bend\b`)
 )
 
@@ -399,6 +408,21 @@ func closing(sql string, open int) int {
 	return len(sql)
 }
 
+var endOfOperand = regexp.MustCompile(`^(?:\)|,|\b(?:where|from|returning|and|or|then|else|end|on|order)\b)`)
+
+// operand returns the expression at the beginning of a query's rest.
+func operand(rest string) string {
+	for i := 0; i < len(rest); i++ {
+		switch {
+		case rest[i] == '(':
+			i = closing(rest, i)
+		case endOfOperand.MatchString(rest[i:]):
+			return rest[:i]
+		}
+	}
+	return rest
+}
+
 // checkForms returns the forms in the query that Citus refuses.
 func (b *block) checkForms() (problems []string) {
 	for _, name := range []string{"ctid", "set_config"} {
@@ -435,6 +459,11 @@ func (b *block) checkForms() (problems []string) {
 	}
 	if found := onColumn.FindString(b.text); found != "" {
 		problems = append(problems, found+": not immutable, on a column")
+	}
+	for _, at := range onNow.FindAllStringIndex(b.text, -1) {
+		if found := columnOf.FindString(operand(b.text[at[1]:])); found != "" {
+			problems = append(problems, b.text[at[0]:at[1]]+found+": not immutable, with a column")
+		}
 	}
 	for _, found := range simpleCase.FindAllStringSubmatch(b.text, -1) {
 		if found[1] != "when" {

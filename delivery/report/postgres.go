@@ -49,7 +49,7 @@ func (s *Postgres) PutReportSettings(ctx context.Context, tenant domain.TenantID
 		settings, _, err = pg.SelectOne(ctx, tx, "change the settings of reports", scanSettings, `
 			insert into report_settings as r (tenant_id, enabled, since, max_lag) values ($1, $2, now(), $3)
 			on conflict (tenant_id) do update
-			  set enabled = excluded.enabled, max_lag = excluded.max_lag, updated_at = now(), since = case when r.enabled then r.since else excluded.since end
+			  set enabled = excluded.enabled, max_lag = excluded.max_lag, updated_at = excluded.updated_at, since = case when r.enabled then r.since else excluded.since end
 			returning `+settingsColumns, tenant, enabled, int64(maxLag/time.Second))
 		if err != nil || enabled {
 			return err

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -32,33 +33,35 @@ func scanFault(row pgx.CollectableRow) (domain.Fault, error) {
 func (s *Registry) PutFault(ctx context.Context, fault domain.Fault, schedule domain.RetrySchedule) (retries int64, wait time.Duration, err error) {
 	schedule = schedule.Jittered()
 	err = pg.Under(ctx, s.db.App, fault.Tenant, func(tx pgx.Tx) error {
+		arguments := pgx.NamedArgs{
+			"tenant": fault.Tenant, "owner": fault.Owner, "name": fault.Name, "build": fault.Build, "position": fault.Position,
+			"event": fault.EventID, "stream": fault.Stream, "type": fault.EventType, "document": fault.DocumentID, "place": fault.Where,
+			"expression": fault.Expression, "message": fault.Message, "before": jsonOrNull(fault.Before),
+		}
+		// Two statements: a sharded database refuses to add to now() what a column says.
 		err := tx.QueryRow(ctx, `
+			select f.retries + 1 from faults f
+			where f.tenant_id = @tenant and f.owner = @owner and f.name = @name and f.build = @build and f.position = @position
+			for update`, arguments).Scan(&retries)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("look for the fault before: %w", err)
+		}
+		wait = schedule.After(retries)
+		arguments["retries"], arguments["wait"] = retries, wait.Microseconds()
+		_, err = pg.Exec(ctx, tx, "keep a fault", `
 			insert into faults as f (tenant_id, owner, name, build, position, event_id, stream, event_type, document_id, place, expression,
-			  message, before, retry_at)
+			  message, before, retries, retry_at)
 			values (@tenant, @owner, @name, @build, @position, @event, @stream, @type, @document, @place, @expression,
-			  @message, @before, now() + interval '1 second' * @first::float8)
+			  @message, @before, @retries, now() + @wait::bigint * interval '1 microsecond')
 			on conflict (tenant_id, owner, name, build) do update
 			  set position = excluded.position, event_id = excluded.event_id, stream = excluded.stream, event_type = excluded.event_type,
 			    document_id = excluded.document_id, place = excluded.place, expression = excluded.expression,
 			    message = excluded.message, before = excluded.before,
 			    at = case when f.position = excluded.position then f.at else excluded.at end,
-			    retries = case when f.position = excluded.position then f.retries + 1 else 0 end,
-			    retry_at = case when f.position = excluded.position
-			      then now() + interval '1 second' * least(@first::float8 * power(2, least(f.retries + 1, 30)), @longest::float8)
-			      else excluded.retry_at end
-			returning f.retries`,
-			pgx.NamedArgs{
-				"tenant": fault.Tenant, "owner": fault.Owner, "name": fault.Name, "build": fault.Build, "position": fault.Position,
-				"event": fault.EventID, "stream": fault.Stream, "type": fault.EventType, "document": fault.DocumentID, "place": fault.Where,
-				"expression": fault.Expression, "message": fault.Message, "before": jsonOrNull(fault.Before),
-				"first": schedule.First.Seconds(), "longest": schedule.Longest.Seconds(),
-			}).Scan(&retries)
-		if err != nil {
-			return fmt.Errorf("keep a fault: %w", err)
-		}
-		return nil
+			    retries = excluded.retries, retry_at = excluded.retry_at`, arguments)
+		return err
 	})
-	return retries, schedule.After(retries), err
+	return retries, wait, err
 }
 
 // jsonOrNull returns a parameter for a jsonb column.

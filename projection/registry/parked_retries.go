@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -33,18 +34,27 @@ func (s *Registry) DueParked(ctx context.Context, limit int) ([]ParkedBuild, err
 func (s *Registry) ClaimParked(ctx context.Context, b ParkedBuild, schedule domain.RetrySchedule, limit int) (documents []string, err error) {
 	schedule = schedule.Jittered()
 	err = pg.Under(ctx, s.db.App, b.Tenant, func(tx pgx.Tx) error {
+		var retries []time.Time
 		rows, _ := tx.Query(ctx, `
-			select d.document_id from parked_documents d
+			select d.document_id, now() + interval '1 second' * least($6::float8 * power(2, least(d.retries + 1, 30)), $7::float8)
+			from parked_documents d
 			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.retry_at <= now()
-			order by d.retry_at limit $5 for update skip locked`, b.Tenant, b.Owner, b.Name, b.Build, limit)
-		if documents, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+			order by d.retry_at limit $5 for update skip locked`,
+			b.Tenant, b.Owner, b.Name, b.Build, limit, schedule.First.Seconds(), schedule.Longest.Seconds())
+		var document string
+		var retry time.Time
+		_, err := pgx.ForEachRow(rows, []any{&document, &retry}, func() error {
+			documents, retries = append(documents, document), append(retries, retry)
+			return nil
+		})
+		if err != nil {
 			return fmt.Errorf("look for parked documents to replay: %w", err)
 		}
 		_, err = pg.Exec(ctx, tx, "claim parked documents", `
-			update parked_documents d set retries = d.retries + 1,
-			  retry_at = now() + interval '1 second' * least($6::float8 * power(2, least(d.retries + 1, 30)), $7::float8)
-			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = any($5)`,
-			b.Tenant, b.Owner, b.Name, b.Build, documents, schedule.First.Seconds(), schedule.Longest.Seconds())
+			update parked_documents d set retries = d.retries + 1, retry_at = r.retry_at
+			from unnest($5::text[], $6::timestamptz[]) as r (document_id, retry_at)
+			where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.document_id = r.document_id`,
+			b.Tenant, b.Owner, b.Name, b.Build, documents, retries)
 		return err
 	})
 	return documents, err
