@@ -152,7 +152,7 @@ func TestRetaggingContinuesAfterAKill(t *testing.T) {
 	stop := run(t, first)
 	tablestest.Receive(t, begun, "the first transaction")
 	// A killed worker leaves a lease, which expires.
-	tag, err := super.Exec(t.Context(), "update manifold.schema_retags set leased_until = now() - interval '1 second', worker = gen_random_uuid() where leased_until > now()")
+	tag, err := super.Exec(t.Context(), "update manifold.schema_retags set leased_until = now() - interval '1 second', worker = '00000000-0000-0000-0000-000000000001' where leased_until > now()")
 	if err != nil || tag.RowsAffected() != 1 {
 		t.Fatalf("%d workers, %v", tag.RowsAffected(), err)
 	}

@@ -38,7 +38,7 @@ func TestEventsOfAKilledProcessAreSoonPublished(t *testing.T) {
 		t.Fatalf("leased are %+v, %v", leased, err)
 	}
 	_, err = b.DB.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(),
-		"update manifold.subscription_members set joined_at = joined_at - interval '1 minute' where member_id = $1", [16]byte(member.ID))
+		"update manifold.subscription_members set joined_at = (joined_at at time zone 'utc' - interval '1 minute') at time zone 'utc' where member_id = $1", [16]byte(member.ID))
 	if err != nil {
 		t.Fatal(err)
 	}

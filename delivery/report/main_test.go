@@ -167,7 +167,7 @@ func (b *bench) add(t testing.TB, tenant domain.TenantID, stream, data string) i
 func (b *bench) age(t *testing.T, tenant domain.TenantID, by time.Duration) {
 	t.Helper()
 	_, err := b.db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(),
-		"update manifold.events set created_at = created_at - $2::float8 * interval '1 second' where tenant_id = $1", tenant, by.Seconds())
+		"update manifold.events set created_at = (created_at at time zone 'utc' - $2::float8 * interval '1 second') at time zone 'utc' where tenant_id = $1", tenant, by.Seconds())
 	tablestest.Must(t, err)
 }
 
