@@ -3,6 +3,7 @@ package migrations_test
 import (
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,8 +124,10 @@ func TestDistributeKeepsRows(t *testing.T) {
 	for number, node := range db.Nodes(t) {
 		var defaults int
 		err := node.QueryRow(ctx, `select count(*) from pg_db_role_setting s, unnest(s.setconfig) as setting
-			where s.setdatabase = (select oid from pg_database where datname = current_database()) and s.setrole <> 0`).Scan(&defaults)
-		if want := 10; err != nil || defaults != want {
+			where s.setdatabase = (select oid from pg_database where datname = current_database())
+			  and s.setrole in ($1::regrole, $2::regrole)`, migrations.RoleApp, migrations.RoleRetention).Scan(&defaults)
+		// If the logins are older than the database, Citus passes on those of the others when there are tables of documents.
+		if want := 5; err != nil || defaults != want {
 			t.Errorf("node %d has %d defaults of logins, %v; want %d", number, defaults, err, want)
 		}
 	}
@@ -148,4 +151,78 @@ func TestDistributeKeepsRows(t *testing.T) {
 	if err := super.QueryRow(ctx, "select count(*) from manifold.service_secrets").Scan(&reference); err != nil || reference != 1 {
 		t.Errorf("the reference table has %d rows, %v; want 1", reference, err)
 	}
+}
+
+// Each migration also runs on a distributed database, and leaves every node with what a new database has.
+func TestMigrationsRunOnADistributedDatabase(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	db := pgtest.Database(t)
+	if !db.Distributed() {
+		t.Skip("needs a Citus cluster: set MANIFOLD_TEST_CITUS_URLS")
+	}
+	nodes := db.Nodes(t)
+	schemas := func() (all []string) {
+		for _, node := range nodes {
+			all = append(all, schemaOf(t, node))
+		}
+		return all
+	}
+	fresh := schemas()
+	names, err := fs.Glob(migrations.Files, "*.down.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	for _, name := range slices.Backward(names) {
+		if number, _, _ := strings.Cut(name, "_"); number <= lastUndistributed {
+			break
+		}
+		text, err := fs.ReadFile(migrations.Files, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range migrations.Statements(string(text)) {
+			if _, err := super.Exec(ctx, statement); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+	if _, err := super.Exec(ctx, "update manifold_schema set version = $1::text::bigint", lastUndistributed); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Up(ctx, db.URL(pgtest.RoleMigrator), nil); err != nil {
+		t.Fatal(err)
+	}
+	for number, schema := range schemas() {
+		if schema != fresh[number] {
+			t.Errorf("node %d: migrated\n%s\nnew\n%s", number, schema, fresh[number])
+		}
+	}
+	if missing, err := migrations.Undistributed(ctx, super); err != nil || len(missing) > 0 {
+		t.Errorf("not distributed: %q, %v", missing, err)
+	}
+}
+
+// schemaOf describes a node's tables and indexes, a line each. Shards of a table are the same line; columns are in no
+// order.
+func schemaOf(t *testing.T, node *pgx.Conn) (schema string) {
+	t.Helper()
+	err := node.QueryRow(t.Context(), `
+		with described as (
+		  select distinct regexp_replace(c.relname, '_\d{6,}$', '') as name,
+		    concat_ws(' ', c.relkind, c.relowner::regrole, c.relrowsecurity, c.relforcerowsecurity,
+		      (select array_agg(a order by a) from unnest(c.relacl::text[]) a), (select array_agg(o order by o) from unnest(c.reloptions) o),
+		      (select array_agg(concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), a.attcollation::regcollation, a.attnotnull,
+		          pg_get_expr(d.adbin, d.adrelid), a.attacl::text) order by a.attname)
+		        from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+		        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped),
+		      (select array_agg(concat_ws(' ', p.polname, p.polcmd, p.polroles::regrole[]) order by p.polname)
+		        from pg_policy p where p.polrelid = c.oid)) as text
+		  from pg_class c where c.relnamespace = 'manifold'::regnamespace and c.relkind in ('r', 'i'))
+		select string_agg(name || ' ' || text, E'\n' order by name, text) from described`).Scan(&schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
 }

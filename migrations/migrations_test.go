@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/url"
 	"os"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func TestUpDownUp(t *testing.T) {
 	t.Parallel()
+	pgtest.NotOnCluster(t, "its schema cannot be reverted")
 	ctx := t.Context()
 	db := pgtest.Database(t)
 	migrator := db.URL(pgtest.RoleMigrator)
@@ -48,16 +50,17 @@ func TestUpDownUp(t *testing.T) {
 	wantVersion(migrations.Latest())
 }
 
-// Every table is classified, has row-level security enabled and forced, and has the tenant first in every index.
+// Every table is classified, has row-level security enabled and forced, and has the tenant first in every index. On a
+// cluster it is not forced on the owner (docs/decisions/0079-the-log-on-a-cluster.md).
 func TestTablesKeepTenantsApart(t *testing.T) {
 	t.Parallel()
-	super := pgtest.Database(t).Pool(t, pgtest.RoleSuperuser, 1)
-	rows, err := super.Query(t.Context(), `
-		select c.relname, c.relrowsecurity and c.relforcerowsecurity,
+	db := pgtest.Database(t)
+	rows, err := db.Pool(t, pgtest.RoleSuperuser, 1).Query(t.Context(), `
+		select c.relname, c.relrowsecurity and c.relforcerowsecurity <> $1,
 		  coalesce((select array_agg(i.indexrelid::regclass::text) from pg_index i
 		    join pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
 		    where i.indrelid = c.oid and a.attname <> 'tenant_id'), '{}')
-		from pg_class c where c.relnamespace = 'manifold'::regnamespace and c.relkind = 'r'`)
+		from pg_class c where c.relnamespace = 'manifold'::regnamespace and c.relkind = 'r'`, db.Distributed())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +75,7 @@ func TestTablesKeepTenantsApart(t *testing.T) {
 			t.Errorf("%s is not in migrations.Tables", table)
 		}
 		if !forced {
-			t.Errorf("%s: row-level security is not enabled and forced", table)
+			t.Errorf("%s: row-level security is not enabled and forced, or is forced on a cluster", table)
 		}
 		for _, index := range otherIndexes {
 			// Tenants' names are unique among tenants, and members and beacons are of no tenant.
@@ -168,11 +171,15 @@ func TestMigratorMayHaveNothingToDoWithRoles(t *testing.T) {
 			}
 		}
 	})
-	url := made.Server.URLAs("plain", "plain_migrator", "secret")
-	if err := migrations.Up(ctx, url, nil); err != nil {
+	plain, err := url.Parse(made.URLAs("plain_migrator", "secret"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := migrations.Down(ctx, url); err != nil {
+	plain.Path = "/plain"
+	if err := migrations.Up(ctx, plain.String(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Down(ctx, plain.String()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -102,8 +102,8 @@ func TestPasswordsAreNotSentInClear(t *testing.T) {
 func TestRolesLogInWithUnusualPasswords(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	super := pgtest.Database(t).Pool(t, pgtest.RoleSuperuser, 1)
-	server := pgtest.Database(t).Server
+	db := pgtest.Database(t)
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
 	for role, password := range map[string]string{
 		"quoted": `it's "quoted" \ $$`, "unicode": "pässwörd", "control": "bell\a", "long": strings.Repeat("x", 500),
 	} {
@@ -119,7 +119,7 @@ func TestRolesLogInWithUnusualPasswords(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		conn, err := pgx.Connect(ctx, server.URLAs("postgres", "scram_"+role, password))
+		conn, err := pgx.Connect(ctx, db.URLAs("scram_"+role, password))
 		if err != nil {
 			t.Errorf("%s: %v", role, err)
 			continue
