@@ -114,7 +114,7 @@ func (c *cluster) create(urls string) error {
 		return err
 	}
 	// Fewer shards than by default, but several on each node, so that a copy is made in less time.
-	if err := c.execute(ctx, 0, "postgres", fmt.Sprintf("alter database %s set citus.shard_count = %d", name, 4*len(c.nodes))); err != nil {
+	if err := c.execute(ctx, 0, "postgres", fmt.Sprintf("alter database %s set citus.shard_count = %d", name, 2*len(c.nodes))); err != nil {
 		return err
 	}
 	for number, node := range c.nodes {
