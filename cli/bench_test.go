@@ -155,6 +155,8 @@ func TestBenchOfARunningService(t *testing.T) {
 		{[]string{"append", "--url", url, "--direct"}, "--direct works on a database"},
 		{[]string{"append", "--batch", "1001"}, "at most 1000"},
 		{[]string{"append", "--processes", "2"}, "--processes needs --direct"},
+		{[]string{"append", "--distribute"}, "--distribute needs --database-url"},
+		{[]string{"append", "--distribute", "--database-url", pgtest.Server(t).URL("postgres")}, "the coordinator of a Citus cluster"},
 		{[]string{"append", "--clients", "0"}, "at least 1"},
 		{[]string{"subscribe", "--scenario", "party"}, "expected latency, fanout, catchup or groups"},
 		{[]string{"subscribe", "--transport", "fax"}, "expected ws, sse or ndjson"},
@@ -169,6 +171,33 @@ func TestBenchOfARunningService(t *testing.T) {
 	}
 	if o := run(t, nil, nil, "bench", "append", "--url", url); o.code != 1 || !strings.Contains(o.err, "--url needs --key") {
 		t.Errorf("without a key: %+v", o)
+	}
+}
+
+// Benchmarks of appends and projections can use a cluster, and leave no database on any node.
+func TestBenchOnACluster(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	if !db.Distributed() {
+		t.Skip("needs a Citus cluster: set MANIFOLD_TEST_CITUS_URLS")
+	}
+	for _, args := range [][]string{
+		{"append", "--clients", "3", "--warm-up", "1ms", "--duration", "2s"},
+		{"append", "--direct", "--clients", "3", "--tenants", "2", "--preload", "100", "--inline", "1", "--warm-up", "1ms", "--duration", "2s"},
+		{"project", "--events", "500", "--documents", "100"},
+	} {
+		args = append(append([]string{"bench"}, args...), "--json", "--distribute", "--database-url", db.URL(pgtest.RoleSuperuser))
+		var got struct{ Events int }
+		if out := must(t, nil, args...); json.Unmarshal([]byte(out), &got) != nil || got.Events == 0 {
+			t.Errorf("%v prints %s", args, out)
+		}
+	}
+	for number, node := range db.Nodes(t) {
+		var left int
+		err := node.QueryRow(t.Context(), "select count(*) from pg_database where datname like 'manifold_bench_%'").Scan(&left)
+		if err != nil || left != 0 {
+			t.Errorf("node %d: %d databases are left behind, %v", number, left, err)
+		}
 	}
 }
 

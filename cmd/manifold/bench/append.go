@@ -42,6 +42,7 @@ The limit is COPY of the same rows into a table like the log's, with its indexes
 		}, "clients", "batch", "tenants", "processes")
 	command.Flags().IntVar(&f.clients, "clients", 64, "concurrent clients, over all processes")
 	f.requestFlags(command)
+	f.distributeFlag(command)
 	command.Flags().IntVar(&f.tenants, "tenants", 1, "with --direct: number of tenants, which share the clients")
 	command.Flags().IntVar(&f.preload, "preload", 0, "events already in the first tenant's log")
 	command.Flags().BoolVar(&f.catchingUp, "catch-up", false, "with --preload: append while a new projection catches up with these events")

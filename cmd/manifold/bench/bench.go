@@ -51,6 +51,7 @@ type flags struct {
 	duration, warmUp                   time.Duration
 	answerAfter                        time.Duration // of a webhook
 	direct, json                       bool
+	distribute                         bool // the database
 	shared                             bool // the projection
 	catchingUp, rebuilding             bool // append while a projection catches up, or is rebuilt
 	url, key, databaseURL              string
@@ -105,6 +106,11 @@ func (f *flags) durationFlags(command *cobra.Command, duration, warmUp time.Dura
 	command.Flags().DurationVar(&f.warmUp, "warm-up", warmUp, prefix+"how long to run before measuring")
 }
 
+// distributeFlag adds the flag of benchmarks that can use a cluster.
+func (f *flags) distributeFlag(command *cobra.Command) {
+	command.Flags().BoolVar(&f.distribute, "distribute", false, "distribute the benchmark's database over the Citus cluster of the database that --database-url names")
+}
+
 // serviceFlags adds the flags of benchmarks that can use a running service. use says what they do with it.
 func (f *flags) serviceFlags(command *cobra.Command, use string) {
 	command.Flags().StringVar(&f.url, "url", "", use)
@@ -139,6 +145,8 @@ func (f *flags) check(all *pflag.FlagSet, positive []string) error {
 		return errors.New("--direct works on a database, not on the service that --url names")
 	case f.url != "" && f.key == "":
 		return errors.New("--url needs --key (or MANIFOLD_KEY), a tenant's key with all scopes; the benchmark appends to that tenant's log")
+	case f.distribute && f.databaseURL == "":
+		return errors.New("--distribute needs --database-url, a database on the coordinator of a Citus cluster")
 	case f.inline > 0 && !f.direct:
 		return errors.New("--inline needs --direct")
 	case f.processes > 1 && !f.direct:

@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/manifold-es/manifold/config"
@@ -24,8 +27,8 @@ import (
 // database is a database with Manifold's schema that only one benchmark uses.
 type database struct{ super string } // the superuser's URL
 
-// createDatabase creates a database on the server that --database-url names, or on a private server. The run drops it
-// at its end.
+// createDatabase creates a database on the server that --database-url names, or on a private server. With --distribute it
+// is distributed over the nodes of the server's cluster. The run drops it at its end.
 func (r *run) createDatabase(ctx context.Context) (*database, error) {
 	server := r.databaseURL
 	if server == "" {
@@ -35,24 +38,129 @@ func (r *run) createDatabase(ctx context.Context) (*database, error) {
 		}
 	}
 	name := "manifold_bench_" + strings.ToLower(rand.Text()[:10])
-	if err := execute(ctx, server, "create database "+name); err != nil {
-		return nil, fmt.Errorf("create the benchmark's database: %w", err)
+	nodes := []node{{url: server}}
+	if r.distribute {
+		var err error
+		if nodes, err = clusterNodes(ctx, server); err != nil {
+			return nil, err
+		}
 	}
-	r.onClose(func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		return execute(ctx, server, "drop database "+name+" with (force)")
-	})
-	u, err := url.Parse(server)
+	for _, node := range nodes {
+		if err := execute(ctx, node.url, "create database "+name); err != nil {
+			return nil, fmt.Errorf("create the benchmark's database: %w", err)
+		}
+		r.onClose(func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			return dropDatabase(ctx, node.url, name)
+		})
+	}
+	at, err := inDatabase(server, name)
 	if err != nil {
-		return nil, errors.New("--database-url is not a URL such as postgres://postgres@host:5432/postgres")
-	}
-	u.Path = "/" + name
-	if err := migrations.Up(ctx, u.String(), nil); err != nil {
 		return nil, err
 	}
-	r.db = &database{u.String()}
+	if r.distribute {
+		if err := joinNodes(ctx, nodes, name); err != nil {
+			return nil, fmt.Errorf("make a cluster of the benchmark's databases: %w", err)
+		}
+	}
+	if err := migrations.Up(ctx, at, nil); err != nil {
+		return nil, err
+	}
+	if r.distribute {
+		if err := migrations.Distribute(ctx, at); err != nil {
+			return nil, err
+		}
+	}
+	r.db = &database{at}
 	return r.db, nil
+}
+
+// inDatabase returns the URL of another database on the same server.
+func inDatabase(server, name string) (string, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return "", errors.New("--database-url is not a URL such as postgres://postgres@host:5432/postgres")
+	}
+	u.Path = "/" + name
+	return u.String(), nil
+}
+
+// dropDatabase drops a database. It retries while Citus's maintenance is in the database.
+func dropDatabase(ctx context.Context, server, name string) error {
+	for {
+		err := execute(ctx, server, "drop database "+name+" with (force)")
+		if inUse, ok := errors.AsType[*pgconn.PgError](err); !ok || inUse.Code != "55006" || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// node is a server of a Citus cluster.
+type node struct {
+	url  string // the superuser's
+	host string // by which the other nodes know it
+	port int
+}
+
+// clusterNodes returns the nodes of the cluster whose coordinator server is, the coordinator first.
+func clusterNodes(ctx context.Context, server string) ([]node, error) {
+	conn, err := pgx.Connect(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	rows, _ := conn.Query(ctx, `
+		select nodename, nodeport from pg_dist_node
+		where isactive and noderole = 'primary' and exists (select from pg_dist_node where groupid = 0) order by groupid`)
+	nodes, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n node, err error) {
+		return n, row.Scan(&n.host, &n.port)
+	})
+	if err != nil || len(nodes) < 2 {
+		return nil, errors.Join(errors.New("--distribute needs a --database-url of a database on the coordinator of a Citus cluster, with workers"), err)
+	}
+	u, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+	nodes[0].url = server
+	for i := range nodes[1:] {
+		worker := &nodes[i+1]
+		u.Host = net.JoinHostPort(worker.host, strconv.Itoa(worker.port))
+		worker.url = u.String()
+	}
+	return nodes, nil
+}
+
+// joinNodes makes a cluster of the databases with a name on the nodes, like the cluster that the nodes already form.
+func joinNodes(ctx context.Context, nodes []node, name string) error {
+	for _, node := range nodes {
+		at, err := inDatabase(node.url, name)
+		if err != nil {
+			return err
+		}
+		if err := execute(ctx, at, "create extension citus"); err != nil {
+			return err
+		}
+	}
+	at, err := inDatabase(nodes[0].url, name)
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, at)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "select citus_set_coordinator_host($1, $2)", nodes[0].host, nodes[0].port); err != nil {
+		return err
+	}
+	for _, worker := range nodes[1:] {
+		if _, err := conn.Exec(ctx, "select citus_add_node($1, $2)", worker.host, worker.port); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // startPostgres starts a private server and returns its superuser's URL.

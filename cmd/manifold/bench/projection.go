@@ -39,6 +39,7 @@ The limit is a plain SELECT of the same rows over one connection. With --databas
 the configuration file, and the limit is its bulk insert of such documents, over one connection.`,
 		project, "events", "documents")
 	f.projectionFlags(command)
+	f.distributeFlag(command)
 	return command
 }
 
