@@ -322,13 +322,18 @@ func TestReplicaOfALostHistory(t *testing.T) {
 	if head != lost {
 		t.Fatalf("the new events end at %d, the lost ones at %d", head, lost)
 	}
-	for range 20 {
+	lastStream := func() string {
 		read, err := log.ReadLog(t.Context(), tenant, domain.LogQuery{From: 1, To: head, Limit: 100, AsOf: log.Recent()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if last := read[len(read)-1]; last.Stream != "new-1" {
-			t.Fatalf("the event at %d is one of %s", last.Position, last.Stream)
+		return read[len(read)-1].Stream
+	}
+	// The process notices a quick failover with its next beacon.
+	await(t, "a read of the new history", func() bool { return lastStream() == "new-1" })
+	for range 20 {
+		if stream := lastStream(); stream != "new-1" {
+			t.Fatalf("the event at %d is one of %s", head, stream)
 		}
 	}
 }
