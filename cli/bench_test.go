@@ -156,6 +156,7 @@ func TestBenchOfARunningService(t *testing.T) {
 		{[]string{"append", "--batch", "1001"}, "at most 1000"},
 		{[]string{"append", "--processes", "2"}, "--processes needs --direct"},
 		{[]string{"append", "--distribute"}, "--distribute needs --database-url"},
+		{[]string{"append", "--direct", "--processes", "2", "--distribute", "--database-url", "postgres://h"}, "--distribute needs --processes 1"},
 		{[]string{"append", "--distribute", "--database-url", pgtest.Server(t).URL("postgres")}, "the coordinator of a Citus cluster"},
 		{[]string{"append", "--clients", "0"}, "at least 1"},
 		{[]string{"subscribe", "--scenario", "party"}, "expected latency, fanout, catchup or groups"},

@@ -114,7 +114,7 @@ func appendAsChild(ctx context.Context, f *flags) error {
 		}
 		tenants = append(tenants, tenant)
 	}
-	measured, err := f.appendToLogs(ctx, &database{os.Getenv(childDatabase)}, tenants, func() error {
+	measured, err := f.appendToLogs(ctx, &database{super: os.Getenv(childDatabase)}, tenants, func() error {
 		fmt.Println("ready")
 		_, err := bufio.NewReader(os.Stdin).ReadString('\n')
 		return err

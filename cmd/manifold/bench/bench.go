@@ -147,6 +147,8 @@ func (f *flags) check(all *pflag.FlagSet, positive []string) error {
 		return errors.New("--url needs --key (or MANIFOLD_KEY), a tenant's key with all scopes; the benchmark appends to that tenant's log")
 	case f.distribute && f.databaseURL == "":
 		return errors.New("--distribute needs --database-url, a database on the coordinator of a Citus cluster")
+	case f.distribute && f.processes > 1:
+		return errors.New("--distribute needs --processes 1")
 	case f.inline > 0 && !f.direct:
 		return errors.New("--inline needs --direct")
 	case f.processes > 1 && !f.direct:

@@ -25,7 +25,10 @@ import (
 )
 
 // database is a database with Manifold's schema that only one benchmark uses.
-type database struct{ super string } // the superuser's URL
+type database struct {
+	super       string // the superuser's URL
+	distributed bool
+}
 
 // createDatabase creates a database on the server that --database-url names, or on a private server. With --distribute it
 // is distributed over the nodes of the server's cluster. The run drops it at its end.
@@ -72,7 +75,7 @@ func (r *run) createDatabase(ctx context.Context) (*database, error) {
 			return nil, err
 		}
 	}
-	r.db = &database{at}
+	r.db = &database{super: at, distributed: r.distribute}
 	return r.db, nil
 }
 
@@ -204,8 +207,17 @@ func execute(ctx context.Context, url string, statements ...string) error {
 }
 
 // as returns the URL under which the superuser acts with a role's privileges and row-level security. It needs no
-// login's password, so it does not change the passwords shared with the server's other databases.
+// login's password, so it does not change the passwords shared with the server's other databases. In a cluster it is the
+// login's URL without a password, because nodes connect to one another as the login.
 func (db *database) as(role migrations.Role) string {
+	if db.distributed {
+		u, err := url.Parse(db.super)
+		if err != nil {
+			panic(err) // createDatabase has made it
+		}
+		u.User = url.User(string(role))
+		return u.String()
+	}
 	separator := "?"
 	if strings.Contains(db.super, "?") {
 		separator = "&"
