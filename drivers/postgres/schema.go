@@ -3,11 +3,13 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
@@ -205,11 +207,20 @@ func (d *Driver) makeSchema(ctx context.Context) error {
 	})
 }
 
+// rolesChanged reports whether another database of the same nodes has changed a login or role at the same time. Citus
+// passes them on to the nodes together with the first table that they may use.
+func rolesChanged(err error) bool {
+	native, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && native.Code == "XX000" && native.Message == "tuple concurrently updated"
+}
+
 // define runs do in a transaction that excludes every other define for the same name, in any process. "if not exists"
 // alone fails if two sessions use it at once. No tenant is set in the transaction. In a distributed database it acts as
-// the owner of the tables. It repeats a transaction that was rolled back because of a deadlock.
+// the owner of the tables. It repeats a transaction that was rolled back because of another.
 func (d *Driver) define(ctx context.Context, name string, do func(tx pgx.Tx) error) error {
-	retryable := func(err error, attempt int) bool { return attempt < drivers.Attempts && pg.SQLState(err) == deadlock }
+	retryable := func(err error, attempt int) bool {
+		return attempt < drivers.Attempts && (pg.SQLState(err) == deadlock || d.distributed && rolesChanged(err))
+	}
 	return drivers.Retry(ctx, retryable, func() error {
 		return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
 			if d.distributed {
