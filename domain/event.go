@@ -191,6 +191,8 @@ type ByStreamQuery struct {
 	AfterStream  string    // with AfterVersion: begin after this event; empty: with the first stream
 	AfterVersion int64     // 0: with the first event of AfterStream
 	Category     string    // only streams of this category; empty: all
+	Seeds        []Seed    // by stream: of theirs, only events after the seed; they require a Category
+	UpToStream   string    // the last stream, with a Category; empty: the category's last
 	To           int64     // only events at or before this position
 	Types        []string  // none: all
 	Limit        int       // at most this many events; at least 1

@@ -75,6 +75,7 @@ type Rebuild struct {
 	MaxFaulted int
 	Faulted    *FaultedTenants   // those found so far; nil: none
 	Fills      map[TenantID]Fill // by tenant, while its documents are made stream by stream
+	Seeded     int64             // documents that began from snapshots
 	Error      string
 	Previous   *Previous // what was live before the swap; nil before the swap
 	CreatedAt  time.Time
@@ -92,6 +93,33 @@ type Fill struct {
 	Document  string `json:"document,omitempty"`  // the id, which is the stream's name; empty: none is saved yet
 	Version   int64  `json:"version,omitempty"`   // the saved document's
 	Events    int64  `json:"events,omitempty"`    // folded into the saved documents
+	Seeded    int64  `json:"seeded,omitempty"`    // saved documents that began from snapshots
+}
+
+// SeedQuery asks for seeds: states of streams from which a fill may begin, instead of folding the events before them.
+type SeedQuery struct {
+	Category    string
+	Initial     json.RawMessage   // with On, the rules by which the states were folded: see Definition
+	On          map[string]string //
+	Upcasters   UpcasterRevision  // no older than the upcasters of the fold; those of the seeds are no older than these
+	AfterStream string            // only later streams; empty: all
+	To          int64             // only states of events at or before this position
+}
+
+// Seed is the state of a stream after its first Version events, all of which are in the log and can be read.
+type Seed struct {
+	Stream   string
+	Version  int64
+	State    json.RawMessage // an object; nil: the state is null
+	Position int64           // of the last event that the rules fold
+	Events   int64           // that the rules fold, at least 1
+}
+
+// SeedPage is a page of seeds, in the order of their streams' names, compared as bytes. Streams up to and including
+// UpTo that are not among Seeds have none.
+type SeedPage struct {
+	Seeds []Seed
+	UpTo  string // empty: all later streams
 }
 
 // NewBuild returns the build that the rebuild creates.
@@ -108,6 +136,7 @@ type RebuildOptions struct {
 	Keep               time.Duration `json:"keep,omitempty"`               // how long to keep the old build for a rollback; 0: as configured
 	Assert             []string      `json:"assert,omitempty"`             // for this rebuild, besides the definition's
 	AcceptLoss         bool          `json:"acceptLoss,omitempty"`         // continue even if events that it needs were removed
+	FromLog            bool          `json:"fromLog,omitempty"`            // begin no document from a snapshot
 }
 
 // Previous is what a swap replaced.

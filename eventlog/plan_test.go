@@ -37,6 +37,8 @@ func TestPlans(t *testing.T) {
 		{SQL: byStreamTypes, Args: "$TENANT, 'order-0', 1000, 9223372036854775807, 100, '{Common}'", Pages: 150},
 		{SQL: byStreamCategory, Args: "$TENANT, 'order-0', 1000, 9223372036854775807, 100, 'order.', 'order'", Pages: 150},
 		{SQL: byStreamCategoryTypes, Args: "$TENANT, 'order-0', 1000, 9223372036854775807, 100, 'order.', 'order', '{Common}'", Pages: 150},
+		{SQL: byStreamSeeds, Args: "$TENANT, '{order-0,order-10,order-20}', '{1000,300,600}', '{order-10,order-20,order.}', 'order', 9223372036854775807, 100", Pages: 150},
+		{SQL: byStreamSeedsTypes, Args: "$TENANT, '{order-0,order-10,order-20}', '{59900,300,600}', '{order-10,order-20,order.}', 'order', 9223372036854775807, 100, '{Common}'", Pages: 350},
 		{SQL: streamForward, Args: "$TENANT, 'order-0', 1000, 9223372036854775807, 100", Pages: 150},
 		{SQL: streamBackward, Args: "$TENANT, 'order-0', 9223372036854775807, 1, 100", Pages: 150},
 		{SQL: latestOf, Args: "$TENANT, '{order-0,order-1,invoice-7,none-1}'", Pages: 40},

@@ -245,6 +245,9 @@ var (
 	byStreamCategory      = pg.Statement{Name: "manifold_by_stream_category", SQL: byStreamSQL(ofCategory)}
 	byStreamCategoryTypes = pg.Statement{Name: "manifold_by_stream_category_types", SQL: byStreamSQL(ofCategory + " and e.event_type = any($8::text[])")}
 
+	byStreamSeeds      = pg.Statement{Name: "manifold_by_stream_seeds", SQL: byStreamSeedsSQL("")}
+	byStreamSeedsTypes = pg.Statement{Name: "manifold_by_stream_seeds_types", SQL: byStreamSeedsSQL("and e.event_type = any($8::text[])")}
+
 	streamForward  = pg.Statement{Name: "manifold_stream_forward", SQL: streamSQL("asc")}
 	streamBackward = pg.Statement{Name: "manifold_stream_backward", SQL: streamSQL("desc")}
 )
@@ -293,12 +296,59 @@ func byStreamSQL(and string) string {
 		order by e.stream_id, e.stream_version limit $5::bigint`
 }
 
-func byStreamQuery(tenant domain.TenantID, q domain.ByStreamQuery, limit int, events *eventReader) pg.Query {
-	after, version := q.AfterStream, q.AfterVersion
-	if after < q.Category {
-		after, version = q.Category, 0 // the first that can be of the category: its name alone
+// byStreamSeedsSQL is byStreamSQL for several parts of the index, one after the other. It reads none after its limit.
+func byStreamSeedsSQL(and string) string {
+	return `select ` + EventColumns + ` from unnest($2::text[], $3::bigint[], $4::text[]) with ordinality as p(stream_id, version, until, place)
+		cross join lateral (
+			select * from events as e
+			where e.tenant_id = $1::uuid and (e.stream_id, e.stream_version) > (p.stream_id, p.version) and e.stream_id < p.until
+				and (e.category = $5::text) is true and (e.position <= $6::bigint) is true ` + and + `
+			order by e.stream_id, e.stream_version limit $7::bigint
+		) as e
+		order by p.place, e.stream_id, e.stream_version limit $7::bigint`
+}
+
+// byStreamSeedsQuery leaves out what comes before the seeds: each part of the index begins after a seed, and ends before
+// the stream of the next.
+func byStreamSeedsQuery(tenant domain.TenantID, q domain.ByStreamQuery, limit int, events *eventReader) pg.Query {
+	seeds := q.Seeds
+	for len(seeds) > 0 && seeds[0].Stream < q.AfterStream {
+		seeds = seeds[1:]
 	}
-	params := [][]byte{pg.TenantParam(tenant), []byte(after), pg.Int8Param(version), pg.Int8Param(q.To), pg.Int8Param(int64(limit))}
+	streams, versions, ends := []string{q.AfterStream}, []int64{q.AfterVersion}, []string{}
+	for _, seed := range seeds {
+		if seed.Stream == q.AfterStream {
+			versions[0] = max(versions[0], seed.Version)
+			continue
+		}
+		ends = append(ends, seed.Stream)
+		streams, versions = append(streams, seed.Stream), append(versions, seed.Version)
+	}
+	end := q.Category + "." // as in byStreamQuery
+	if q.UpToStream != "" {
+		end = q.UpToStream + " " // less than any other name that begins with the stream's
+	}
+	ends = append(ends, end)
+	params := [][]byte{
+		pg.TenantParam(tenant), pg.TextsParam(streams), pg.Int8sParam(versions), pg.TextsParam(ends),
+		[]byte(q.Category), pg.Int8Param(q.To), pg.Int8Param(int64(limit)),
+	}
+	st := &byStreamSeeds
+	if len(q.Types) > 0 {
+		st = &byStreamSeedsTypes
+		params = append(params, pg.TextsParam(q.Types))
+	}
+	return pg.Query{Statement: st, Params: params, Row: events.row}
+}
+
+func byStreamQuery(tenant domain.TenantID, q domain.ByStreamQuery, limit int, events *eventReader) pg.Query {
+	if q.AfterStream < q.Category {
+		q.AfterStream, q.AfterVersion = q.Category, 0 // the first that can be of the category: its name alone
+	}
+	if len(q.Seeds) > 0 || q.UpToStream != "" {
+		return byStreamSeedsQuery(tenant, q, limit, events)
+	}
+	params := [][]byte{pg.TenantParam(tenant), []byte(q.AfterStream), pg.Int8Param(q.AfterVersion), pg.Int8Param(q.To), pg.Int8Param(int64(limit))}
 	st, ofTypes := &byStream, &byStreamTypes
 	if q.Category != "" {
 		st, ofTypes = &byStreamCategory, &byStreamCategoryTypes

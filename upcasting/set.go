@@ -96,6 +96,14 @@ func (s *Set) Upcasters(wanted func(eventType string) bool) []domain.Upcaster {
 	return all
 }
 
+// Uses reports whether an upcaster in force for the wanted event types may read that field of its event.
+func (s *Set) Uses(wanted func(eventType string) bool, field string) bool {
+	return slices.ContainsFunc(s.Upcasters(wanted), func(u domain.Upcaster) bool {
+		expression, err := s.step(u.Type, u.Version).compiled()
+		return err == nil && expression.Uses(field)
+	})
+}
+
 // step returns the upcaster in force for an event type and schema version; nil if there is none.
 func (s *Set) step(eventType string, version int64) *step {
 	for _, layer := range s.layers {
