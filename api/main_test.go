@@ -30,6 +30,7 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/projection/totals"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
@@ -105,7 +106,12 @@ func (c setup) start(t testing.TB) *world {
 	states, err := aggregate.New(aggregate.Config{Store: s.AggregateTables, Events: s.Log, Upcasters: upcasters, Tagger: schemas.Tagger, Log: quiet})
 	must(t, err)
 	progress := projection.NewProgress()
-	catalog := projection.NewCatalog(projection.CatalogConfig{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})
+	catalog := projection.NewCatalog(projection.CatalogConfig{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet,
+		Aggregate: func(ctx context.Context, tenant domain.TenantID, category string) (folding.AggregateRules, error) {
+			definition, err := states.Definition(ctx, tenant, category)
+			return folding.AggregateRules{Initial: definition.Initial, On: definition.On}, err
+		},
+	})
 	runner := projection.NewRunner(projection.RunnerConfig{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet})
 	tails := tail.New(tail.Config{Events: s.Log, Log: quiet})
 	groups := group.New(group.Config{Store: s.GroupTables, Events: s.Log, Log: quiet})
@@ -124,7 +130,7 @@ func (c setup) start(t testing.TB) *world {
 		groups.Wake(head)
 		dispatcher.Wake(head)
 	}
-	rebuilds := rebuild.New(rebuild.Config{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: databases, Catalog: catalog, Upcasters: upcasters, Log: quiet})
+	rebuilds := rebuild.New(rebuild.Config{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: databases, Catalog: catalog, Upcasters: upcasters, Seeds: states.Seeds, Log: quiet})
 
 	sums := totals.New(totals.Config{
 		Store: s.TotalTables, Registry: s.Registry, Drivers: databases, Owns: func(domain.TenantID) bool { return true }, Every: 50 * time.Millisecond, Share: 1e9, Log: quiet,

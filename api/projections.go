@@ -53,7 +53,14 @@ func (s operations) PlanProjections(ctx context.Context, caller access.Caller, r
 			return nil, err
 		}
 	}
-	plan, err := s.config.Projections.Plan(ctx, caller.Tenant, definitions, request.Body.Remove)
+	aggregates := make(map[string]folding.AggregateRules, len(request.Body.Aggregates))
+	for i, body := range request.Body.Aggregates {
+		if body.Category == nil {
+			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("aggregates[%d].category", i), "required: the category")
+		}
+		aggregates[*body.Category] = folding.AggregateRules{Initial: body.Initial, On: body.On}
+	}
+	plan, err := s.config.Projections.Plan(ctx, caller.Tenant, definitions, request.Body.Remove, aggregates)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +227,7 @@ func definitionFor(place, name string, body openapi.Definition) (domain.Definiti
 }
 
 // definitionOf and definitionAnswer convert by way of JSON, which both types share. A test fails if one of them lacks a
-// field.
+// field. The answer is the definition as it was put, without an aggregate's rules.
 func definitionOf(body openapi.Definition) (definition domain.Definition, err error) {
 	text, err := json.Marshal(body)
 	if err == nil {
@@ -233,7 +240,7 @@ func definitionOf(body openapi.Definition) (definition domain.Definition, err er
 }
 
 func definitionAnswer(definition domain.Definition) (body openapi.Definition, err error) {
-	text, err := json.Marshal(definition)
+	text, err := json.Marshal(folding.WithoutRules(definition))
 	if err == nil {
 		err = json.Unmarshal(text, &body)
 	}

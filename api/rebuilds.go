@@ -40,7 +40,7 @@ func rebuildRequest(request *rebuild.Request, name string, body openapi.NewRebui
 	}
 	request.Database, request.MaxEventsPerSecond = body.Database, body.MaxEventsPerSecond
 	request.Manual, request.DryRun, request.Assert = body.Approve == "manual", body.DryRun, body.Assertions
-	request.AcceptLoss, request.MaxFaulted = body.AcceptLoss, body.MaxFaultedTenants
+	request.AcceptLoss, request.FromLog, request.MaxFaulted = body.AcceptLoss, body.FromLog, body.MaxFaultedTenants
 	for i, text := range body.Tenants {
 		tenant, err := parseAt(fmt.Sprintf("tenants[%d]", i), text, domain.ParseTenantID)
 		if err != nil {
@@ -110,7 +110,7 @@ func seenBy(caller access.Caller, p domain.Projection, r domain.Rebuild) openapi
 	}
 	// A count of all tenants' events or documents would reveal other tenants' activity to a tenant that appends
 	// meanwhile. So would the rate.
-	answer.EventsDone, answer.EventsTotal, answer.Documents, answer.LiveDocuments = 0, 0, 0, 0
+	answer.EventsDone, answer.EventsTotal, answer.Seeded, answer.Documents, answer.LiveDocuments = 0, 0, 0, 0, 0
 	answer.EventsPerSecond, answer.SecondsLeft, answer.MaxEventsPerSecond = nil, nil, 0
 	answer.By, answer.Difference, answer.Loss, answer.FaultedTenants, answer.MaxFaultedTenants = "", nil, nil, nil, nil
 	if answer.Tenants != nil {
@@ -231,8 +231,8 @@ func rebuildAnswer(r domain.Rebuild) openapi.Rebuild {
 	answer := openapi.Rebuild{
 		Id: r.ID.String(), Projection: r.Name, Build: r.Build, State: string(r.State),
 		Cancelling: r.Cancel && !r.State.Ended(), Paused: r.Paused && !r.State.Ended(), Approve: "auto", Approved: r.Approved, DryRun: r.DryRun,
-		MaxEventsPerSecond: r.MaxEventsPerSecond, AcceptLoss: r.AcceptLoss, By: r.By, Loss: lossAnswer(r.Loss),
-		EventsDone: r.EventsDone, EventsTotal: r.EventsTotal, Documents: r.Documents, LiveDocuments: r.LiveBefore,
+		MaxEventsPerSecond: r.MaxEventsPerSecond, AcceptLoss: r.AcceptLoss, FromLog: r.FromLog, By: r.By, Loss: lossAnswer(r.Loss),
+		EventsDone: r.EventsDone, EventsTotal: r.EventsTotal, Seeded: r.Seeded, Documents: r.Documents, LiveDocuments: r.LiveBefore,
 		Difference: differenceAnswer(r.Difference), Error: r.Error,
 		CreatedAt: openapi.At(r.CreatedAt), StartedAt: moment(r.StartedAt), UpdatedAt: openapi.At(r.UpdatedAt), EndedAt: moment(r.EndedAt),
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/service"
@@ -100,7 +101,7 @@ func (e *exampleRun) folder(ctx context.Context, folder string) error {
 		}
 	}
 	for i := range examples {
-		if err := e.file(ctx, files, &examples[i]); err != nil {
+		if err := e.file(ctx, files, aggregates, &examples[i]); err != nil {
 			fmt.Fprintf(e.out, "FAIL  %s\n      %s\n", examples[i].Projection, err)
 			e.failed++
 		}
@@ -108,7 +109,20 @@ func (e *exampleRun) folder(ctx context.Context, folder string) error {
 	return nil
 }
 
-func (e *exampleRun) file(ctx context.Context, files []folding.DefinitionFile, examples *folding.ExampleFile) error {
+// withRules returns a definition with the rules of the aggregate that it names, which a file in the same folder defines.
+func withRules(definition domain.Definition, aggregates []folding.AggregateFile) (domain.Definition, error) {
+	i := slices.IndexFunc(aggregates, func(f folding.AggregateFile) bool { return f.Category == definition.Aggregate })
+	if i < 0 {
+		return definition, fmt.Errorf("no file in the same folder defines the aggregate %q", definition.Aggregate)
+	}
+	rules, err := aggregate.ParseDefinition(aggregates[i].JSON)
+	if err != nil {
+		return definition, err
+	}
+	return folding.FromAggregate(definition, folding.AggregateRules{Initial: rules.Initial, On: rules.On})
+}
+
+func (e *exampleRun) file(ctx context.Context, files []folding.DefinitionFile, aggregates []folding.AggregateFile, examples *folding.ExampleFile) error {
 	named := func(d domain.Definition) bool { return d.Name == examples.Projection }
 	var definition domain.Definition
 	place := examples.Path
@@ -118,6 +132,12 @@ func (e *exampleRun) file(ctx context.Context, files []folding.DefinitionFile, e
 		definition = e.registered[i]
 	} else {
 		return fmt.Errorf("%s: projection %q is defined neither by a file in the same folder nor by the program", examples.Path, examples.Projection)
+	}
+	if definition.Aggregate != "" {
+		var err error
+		if definition, err = withRules(definition, aggregates); err != nil {
+			return fmt.Errorf("%s: %w", place, err)
+		}
 	}
 	fold, err := folding.CompileWith(definition, e.handlers)
 	if err != nil {

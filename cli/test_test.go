@@ -53,6 +53,13 @@ func TestTestCommand(t *testing.T) {
 		"a Go handler named in a file": {counter, map[string]string{
 			"other.yaml": "name: other\nhandler: counted\n", "other.test.yaml": strings.Replace(cases, "N: 2", "N: 3", 1),
 		}, "FAIL  other: counts\n      other.test.yaml:4: document \"order-1\": N is 2, want 3\n1 of 1 examples failed\n", true},
+		"an aggregate's states": {service.Extensions{}, map[string]string{
+			"order.yaml":  "category: order\non: {A: '{\"N\": state.?N.orValue(1) + 1}'}\n",
+			"states.yaml": "name: states\naggregate: order\n", "states.test.yaml": cases,
+		}, "ok    states: counts\n1 examples passed\n", false},
+		"an aggregate without a file": {service.Extensions{}, map[string]string{
+			"states.yaml": "name: states\naggregate: order\n", "states.test.yaml": cases,
+		}, "states.yaml: no file in the same folder defines the aggregate \"order\"", true},
 		"nothing of that name":       {service.Extensions{}, map[string]string{"counted.test.yaml": cases}, "projection \"counted\" is defined neither by a file", true},
 		"a definition that is wrong": {service.Extensions{}, map[string]string{"a.yaml": "name: a\non: {A: 'dok'}\n", "a.test.yaml": cases}, "a.yaml: on.A: ", true},
 		"a file that is wrong":       {service.Extensions{}, map[string]string{"a.yaml": "name: a\nonn: {}\n"}, "a.yaml:2: unknown field \"onn\"", true},

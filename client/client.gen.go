@@ -628,7 +628,10 @@ type Definition struct {
 
 	// Database A database named in the configuration; `default`.
 	Database string `json:"database,omitempty"`
-	Source   *struct {
+
+	// Aggregate Of a tenant's own projection, instead of source, key, initial, on, map and handler: the category of an aggregate. The documents are the states of its streams, by the stream's name. The projection has the aggregate's rules as they are when its definition is put; when these change later, put it again. A rebuild may begin documents from snapshots.
+	Aggregate string `json:"aggregate,omitempty"`
+	Source    *struct {
 		// Query Matches the events that any of its items matches.
 		Query      *Query   `json:"query,omitempty"`
 		Categories []string `json:"categories,omitempty"`
@@ -1230,6 +1233,9 @@ type NewRebuild struct {
 	// DryRun It builds, validates, reports, and drops what it made.
 	DryRun bool `json:"dryRun,omitempty"`
 
+	// FromLog Fold every event: begin no document from a snapshot. Of interest for projections with `aggregate`; all others are always made from the log.
+	FromLog bool `json:"fromLog,omitempty"`
+
 	// AcceptLoss Allow a rebuild although retention has removed events: documents are made from the remaining events. Without it, a rebuild of a shared projection leaves the affected tenants on their old documents, and any other rebuild is refused with `events-removed`.
 	AcceptLoss bool `json:"acceptLoss,omitempty"`
 }
@@ -1410,6 +1416,9 @@ type PeekedEvent struct {
 type Plan struct {
 	// Definitions All that there is to be.
 	Definitions []Definition `json:"definitions"`
+
+	// Aggregates Each with its category: definitions of aggregates that are put before. Projections that name them are compared by these, not by the stored ones.
+	Aggregates []Aggregate `json:"aggregates,omitempty"`
 
 	// Remove Projections that are not among them are to go.
 	Remove bool `json:"remove,omitempty"`
@@ -1731,6 +1740,9 @@ type Rebuild struct {
 	Approved bool `json:"approved,omitempty"`
 	DryRun   bool `json:"dryRun,omitempty"`
 
+	// FromLog It begins no document from a snapshot.
+	FromLog bool `json:"fromLog,omitempty"`
+
 	// AcceptLoss It may do without events that retention has removed.
 	AcceptLoss bool `json:"acceptLoss,omitempty"`
 
@@ -1754,6 +1766,9 @@ type Rebuild struct {
 
 	// SecondsLeft At that rate.
 	SecondsLeft *float64 `json:"secondsLeft,omitempty"`
+
+	// Seeded Documents that began from snapshots; `eventsDone` counts the events before these. Missing where none did.
+	Seeded int64 `json:"seeded,omitempty"`
 
 	// Documents Counted when it is validated.
 	Documents int64 `json:"documents"`
@@ -4142,6 +4157,8 @@ type ClientInterface interface {
 
 	// DeleteAggregate Remove a category's aggregate definition
 	//
+	// Projections that name the aggregate keep its rules.
+	//
 	// Corresponds with DELETE /v1/aggregates/{category} (the `DeleteAggregate` operationId).
 	DeleteAggregate(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -4154,7 +4171,8 @@ type ClientInterface interface {
 	//
 	// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
 	// fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
-	// happen to a stream. A change of a definition is in force for all commands within a second.
+	// happen to a stream. A change of a definition is in force for all commands within a second. Projections that name the
+	// aggregate keep its previous rules until they are put again.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4165,7 +4183,8 @@ type ClientInterface interface {
 	//
 	// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
 	// fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
-	// happen to a stream. A change of a definition is in force for all commands within a second.
+	// happen to a stream. A change of a definition is in force for all commands within a second. Projections that name the
+	// aggregate keep its previous rules until they are put again.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5975,6 +5994,8 @@ func (c *Client) PreviewAggregate(ctx context.Context, body PreviewAggregateJSON
 
 // DeleteAggregate Remove a category's aggregate definition
 //
+// Projections that name the aggregate keep its rules.
+//
 // Corresponds with DELETE /v1/aggregates/{category} (the `DeleteAggregate` operationId).
 func (c *Client) DeleteAggregate(ctx context.Context, category Category, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteAggregateRequest(c.Server, category)
@@ -6007,7 +6028,8 @@ func (c *Client) GetAggregate(ctx context.Context, category Category, reqEditors
 //
 // Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
 // fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
-// happen to a stream. A change of a definition is in force for all commands within a second.
+// happen to a stream. A change of a definition is in force for all commands within a second. Projections that name the
+// aggregate keep its previous rules until they are put again.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6028,7 +6050,8 @@ func (c *Client) PutAggregateWithBody(ctx context.Context, category Category, co
 //
 // Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
 // fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
-// happen to a stream. A change of a definition is in force for all commands within a second.
+// happen to a stream. A change of a definition is in force for all commands within a second. Projections that name the
+// aggregate keep its previous rules until they are put again.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -17295,6 +17318,8 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteAggregateWithResponse Remove a category's aggregate definition
 	//
+	// Projections that name the aggregate keep its rules.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /v1/aggregates/{category} (the `DeleteAggregate` operationId).
@@ -17311,7 +17336,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
 	// fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
-	// happen to a stream. A change of a definition is in force for all commands within a second.
+	// happen to a stream. A change of a definition is in force for all commands within a second. Projections that name the
+	// aggregate keep its previous rules until they are put again.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17322,7 +17348,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
 	// fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
-	// happen to a stream. A change of a definition is in force for all commands within a second.
+	// happen to a stream. A change of a definition is in force for all commands within a second. Projections that name the
+	// aggregate keep its previous rules until they are put again.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -27351,6 +27378,8 @@ func (c *ClientWithResponses) PreviewAggregateWithResponse(ctx context.Context, 
 
 // DeleteAggregateWithResponse Remove a category's aggregate definition
 //
+// Projections that name the aggregate keep its rules.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with DELETE /v1/aggregates/{category} (the `DeleteAggregate` operationId).
@@ -27379,7 +27408,8 @@ func (c *ClientWithResponses) GetAggregateWithResponse(ctx context.Context, cate
 //
 // Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
 // fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
-// happen to a stream. A change of a definition is in force for all commands within a second.
+// happen to a stream. A change of a definition is in force for all commands within a second. Projections that name the
+// aggregate keep its previous rules until they are put again.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -27396,7 +27426,8 @@ func (c *ClientWithResponses) PutAggregateWithBodyWithResponse(ctx context.Conte
 //
 // Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
 // fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
-// happen to a stream. A change of a definition is in force for all commands within a second.
+// happen to a stream. A change of a definition is in force for all commands within a second. Projections that name the
+// aggregate keep its previous rules until they are put again.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -93,6 +93,9 @@ func (e *Exclusions) Skips(position int64, document string) bool {
 	return found || slices.Contains(e.SkippedBy[position], document)
 }
 
+// SkipsAny reports whether any event is skipped, by all of its documents or by some.
+func (e *Exclusions) SkipsAny() bool { return len(e.Skipped)+len(e.SkippedBy) > 0 }
+
 // SkippedEvent is an event that somebody told a projection to skip for one tenant. A lasting skip applies to every
 // build made until the skip is withdrawn, whatever the version of the definition.
 type SkippedEvent struct {

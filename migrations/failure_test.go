@@ -95,7 +95,7 @@ func TestMigrationGivesWay(t *testing.T) {
 		"alter table manifold.parked_documents drop column reported, drop column retries, drop column retry_at",
 		"drop table manifold.event_tags, manifold.tagged_events",
 		"alter table manifold.events drop column gap, drop column gap_at, drop column tagged",
-		"alter table manifold.rebuilds drop column fills",
+		"alter table manifold.rebuilds drop column fills, drop column seeded",
 		"alter table manifold.skipped_events drop column documents",
 		"drop table manifold.schema_retags, manifold.schema_rules, manifold.schema_versions, manifold.schema_types, manifold.schema_sets",
 		"drop table manifold.command_outcomes",

@@ -72,7 +72,7 @@ func costlyRequests(catalog *projection.Catalog, tenant domain.TenantID) map[str
 			for i := range 10 {
 				definitions = append(definitions, domain.Definition{Name: fmt.Sprintf("p%d", i), On: large})
 			}
-			_, err := catalog.Plan(ctx, tenant, definitions, false)
+			_, err := catalog.Plan(ctx, tenant, definitions, false, nil)
 			return err
 		},
 	}

@@ -38,6 +38,8 @@ type CatalogConfig struct {
 	Upcasters *upcasting.Upcasters       // may be nil
 	Outages   Outages                    // shared with the Runner
 	Requests  *budget.Requests           // what requests' folds and definitions may cost; nil: budget.New's defaults
+	// Aggregate returns the rules of a tenant's aggregate, or domain.CodeNotFound; nil: there are none.
+	Aggregate func(ctx context.Context, tenant domain.TenantID, category string) (folding.AggregateRules, error)
 	// Lost is called each time a read finds that a live build's table is missing; may be nil.
 	Lost        func(id domain.ProjectionID, build int64)
 	LogDatabase string // the name of the database that also holds the log; empty: none does
@@ -83,6 +85,32 @@ func NewCatalog(config CatalogConfig) *Catalog {
 	}
 }
 
+// Complete returns a definition that names an aggregate with the aggregate's present rules, and any other unchanged. The
+// error is domain.CodeInvalidDefinition if there is no such aggregate, if the definition has rules besides, and for
+// domain.Everyone, who has no aggregates.
+func (c *Catalog) Complete(ctx context.Context, owner domain.TenantID, definition domain.Definition) (domain.Definition, error) {
+	return c.complete(ctx, owner, definition, nil)
+}
+
+// complete is Complete; aggregates are used in place of stored ones.
+func (c *Catalog) complete(ctx context.Context, owner domain.TenantID, definition domain.Definition, aggregates map[string]folding.AggregateRules) (domain.Definition, error) {
+	if definition.Aggregate == "" || owner == domain.Everyone {
+		return definition, nil // Check refuses an aggregate of everyone
+	}
+	rules, found := aggregates[definition.Aggregate]
+	if !found && c.config.Aggregate != nil {
+		var err error
+		if rules, err = c.config.Aggregate(ctx, owner, definition.Aggregate); err != nil && !domain.IsCode(err, domain.CodeNotFound) {
+			return definition, err
+		}
+		found = err == nil
+	}
+	if !found {
+		return definition, domain.Errorf(domain.CodeInvalidDefinition, "aggregate", "there is no aggregate %q; put its definition first", folding.Clip(definition.Aggregate))
+	}
+	return folding.FromAggregate(definition, rules)
+}
+
 // Check reports everything that keeps the definition from working as projection id, as Rules.Check does. The names of
 // the projections that Manifold itself deploys are reserved. A large definition takes seconds to compile, so the
 // request's budget pays for it.
@@ -113,6 +141,10 @@ func (c *Catalog) check(ctx context.Context, id domain.ProjectionID, definition 
 // would hide a shared one. by names the author for the projection's versions: "key <id> (<name>)", "operator",
 // "configuration" or "service".
 func (c *Catalog) Create(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string) (domain.Projection, error) {
+	definition, err := c.Complete(ctx, owner, definition)
+	if err != nil {
+		return domain.Projection{}, err
+	}
 	definition = folding.WithDefaults(definition)
 	id := domain.ProjectionID{Owner: owner, Name: definition.Name}
 	if err := c.Check(ctx, id, definition); err != nil {

@@ -41,9 +41,9 @@ const MaxPlanned = 1000
 const planCounting = 5 * time.Second
 
 // Plan compares definitions with the owner's projections, by name, and says what deploying them would do. With remove,
-// it also lists the projections that are not among the definitions, except those that Manifold itself deploys. It
-// changes nothing.
-func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions []domain.Definition, remove bool) (plan []PlannedChange, err error) {
+// it also lists the projections that are not among the definitions, except those that Manifold itself deploys. Of
+// aggregates, by category, it uses these rules in place of stored ones, as if they were put before. It changes nothing.
+func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions []domain.Definition, remove bool, aggregates map[string]folding.AggregateRules) (plan []PlannedChange, err error) {
 	ctx, end, err := c.config.Requests.Begin(ctx, owner, "plan fewer definitions at a time")
 	if err != nil {
 		return nil, err
@@ -71,7 +71,11 @@ func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions [
 		if slices.ContainsFunc(plan, func(p PlannedChange) bool { return p.Name == definition.Name }) {
 			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("definitions[%d].name", i), "there are two definitions of projection %q", folding.Clip(definition.Name))
 		}
-		change, err := c.planChange(ctx, owner, definition, present, shared, &count)
+		definition, err := c.complete(ctx, owner, definition, aggregates)
+		if err != nil && !domain.IsCode(err, domain.CodeInvalidDefinition) {
+			return nil, err
+		}
+		change, err := c.planChange(ctx, owner, definition, present, shared, folding.ErrorsOf(err), &count)
 		if err != nil {
 			return nil, err
 		}
@@ -88,8 +92,8 @@ func (c *Catalog) Plan(ctx context.Context, owner domain.TenantID, definitions [
 	return plan, nil
 }
 
-// planChange says what deploying one definition would do.
-func (c *Catalog) planChange(ctx context.Context, owner domain.TenantID, definition domain.Definition, present, shared []domain.Projection, count *counting) (PlannedChange, error) {
+// planChange says what deploying one definition would do. incomplete is why it lacks an aggregate's rules.
+func (c *Catalog) planChange(ctx context.Context, owner domain.TenantID, definition domain.Definition, present, shared []domain.Projection, incomplete []*domain.Error, count *counting) (PlannedChange, error) {
 	named := func(p domain.Projection) bool { return p.Name == definition.Name }
 	change := PlannedChange{Name: definition.Name}
 	if i := slices.IndexFunc(present, named); i >= 0 {
@@ -100,6 +104,10 @@ func (c *Catalog) planChange(ctx context.Context, owner domain.TenantID, definit
 		if slices.ContainsFunc(shared, named) {
 			change.Errors = append(change.Errors, domain.Errorf(domain.CodeAlreadyExists, "name", "there is a shared projection named %q; choose another name", definition.Name))
 		}
+	}
+	if len(incomplete) > 0 {
+		change.Errors = append(change.Errors, incomplete...)
+		return change, nil
 	}
 	err := c.Check(ctx, domain.ProjectionID{Owner: owner, Name: definition.Name}, definition)
 	if ctx.Err() != nil {

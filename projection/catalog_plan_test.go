@@ -61,7 +61,7 @@ func TestPlan(t *testing.T) {
 	fresh := sums("f-fresh")
 	plan := func(owner domain.TenantID, remove bool, definitions ...domain.Definition) string {
 		t.Helper()
-		p, err := c.Plan(t.Context(), owner, definitions, remove)
+		p, err := c.Plan(t.Context(), owner, definitions, remove, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("another tenant's plan is %s", got)
 	}
 	for name, definitions := range map[string][]domain.Definition{"twice": {fresh, fresh}, "no name": {{}}, "too many": make([]domain.Definition, 1001)} {
-		if _, err := c.Plan(t.Context(), one, definitions, false); !domain.IsCode(err, domain.CodeInvalidRequest) {
+		if _, err := c.Plan(t.Context(), one, definitions, false, nil); !domain.IsCode(err, domain.CodeInvalidRequest) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -22,7 +22,11 @@ type PreviewQuery struct {
 // stores nothing. It refuses a definition that does not compile as Check does, and a preview beyond its limits with
 // domain.CodeTooLarge or domain.CodeTooCostly. domain.Everyone can only use given events.
 func (c *Catalog) Preview(ctx context.Context, tenant domain.TenantID, q PreviewQuery) (preview folding.Preview, err error) {
-	definition := folding.WithDefaults(q.Definition)
+	definition, err := c.Complete(ctx, tenant, q.Definition)
+	if err != nil {
+		return folding.Preview{}, domain.Within("definition", err)
+	}
+	definition = folding.WithDefaults(definition)
 	if definition.Name == "" {
 		definition.Name = "preview"
 	}

@@ -218,9 +218,14 @@ func parkedFromScratch(t rapid.TB, definition domain.Definition, events []domain
 	if err != nil {
 		t.Fatal(err)
 	}
+	scope := expr.ScopeProjection
+	if definition.Aggregate != "" {
+		scope = expr.ScopeAggregate
+		definition.Initial = json.RawMessage(cmp.Or(string(definition.Initial), "{}"))
+	}
 	folds, maps := make(map[string]*expr.Fold), make(map[string]*expr.Map)
 	for eventType, source := range definition.On {
-		if folds[eventType], err = expr.CompileFold(expr.ScopeProjection, source); err != nil {
+		if folds[eventType], err = expr.CompileFold(scope, source); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -231,7 +236,7 @@ func parkedFromScratch(t rapid.TB, definition domain.Definition, events []domain
 	}
 	all, parked := make(map[string]domain.Document), make(waitingEvents)
 	for _, event := range events {
-		if c := definition.Source.Categories; len(c) > 0 && !slices.Contains(c, domain.Category(event.Stream)) || skipped[event.Position] {
+		if c := definition.Source.Categories; len(c) > 0 && !slices.Contains(c, domain.Category(event.Stream)) || skipped[event.Position] || event.Gap != nil {
 			continue
 		}
 		if q := definition.Source.Query.Items; len(q) > 0 && !q.Matches(event.Type, event.Tags) {

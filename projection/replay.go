@@ -20,6 +20,9 @@ type Log interface {
 	FitsInCache(ctx context.Context, tenant domain.TenantID) (bool, error)
 }
 
+// Seeds returns the next seeds of a category's streams, see aggregate.States.
+type Seeds func(ctx context.Context, tenant domain.TenantID, q domain.SeedQuery) (domain.SeedPage, error)
+
 // Replay folds the events of one tenant into one build, from the build's own checkpoint on. It may be stopped at any
 // point, and a new one continues from what was saved. Only one goroutine may use it at a time. Several Replays of the
 // same build and tenant, in any processes, are harmless: only one of them succeeds with each save.
@@ -40,6 +43,7 @@ type Replay struct {
 	Saved  func(documents []domain.Document) // called with the documents of each save, without removed ones; may be nil
 	Turn   func(ctx context.Context) error   // waits before each reading until there is room for it; may be nil
 	Pacing *Pacing                           // pauses between readings while appends are in progress; nil: it does not
+	Seeds  Seeds                             // from which a fill of an aggregate's states may begin documents; nil: none
 	// Counted is called with the number of events folded, before they are saved. The number is negative if that many
 	// events were folded in vain and will be folded again. When Run returns, the sum equals that of Folded. May be nil.
 	Counted func(events int)
@@ -54,6 +58,7 @@ type Replay struct {
 	log Log   // of this Run
 	to  int64 // of this Run
 
+	firstSeeds *domain.SeedPage   // read before the fill that begins from them; nil: they are read with it
 	memory     documentMemory     // documents in memory, including unsaved ones
 	pending    pendingSave        // folded, to be saved together
 	saving     *saving            // what is being saved; nil: nothing

@@ -26,8 +26,14 @@ import (
 // of them saves the checkpoint. All fill it up to the same position, so the position is stored before the first document
 // is saved: otherwise a late worker could bring a document back that a later event has removed. A fill leaves faults to
 // the replay in the order of the log: it saves no document that has one, and is abandoned.
+//
+// A fill of an aggregate's states begins documents from seeds: snapshots that are the same fold of events that the log
+// still has (docs/decisions/0100-rebuilds-of-an-aggregates-states-begin-from-snapshots.md). It goes from page to page of
+// seeds, and reads only later events of their streams.
 type fill struct {
 	*Replay
+	seeded     bool          // by seeds
+	seeds      []domain.Seed // of the page, by stream: those whose documents are not begun
 	exclusions *domain.Exclusions
 	cut        unsavedDocument // of the last stream of the previous slice, which may have cut the stream off
 	pending    []unsavedDocument
@@ -36,6 +42,8 @@ type fill struct {
 	cutEvents  int // folded into cut
 	counted    int // reported, including those of an earlier fill that this one continues
 	unrecorded int // folded into saved documents since Fill.Document
+	unreported int // saved documents that began from seeds, since Fill.Document
+	begun      int // documents among pending that began from seeds
 	documents  int // saved
 	saving     *saving
 }
@@ -65,12 +73,68 @@ func (r *Replay) beginsFill(ctx context.Context) (bool, error) {
 	return true, r.setFill(ctx, domain.Fill{To: r.to})
 }
 
-// continuesFill reports whether the build is to be filled.
+// continuesFill reports whether the build is to be filled: a fill was begun, or there are seeds for it.
 func (r *Replay) continuesFill(ctx context.Context) (bool, error) {
-	if !r.fillable() || r.Fill.To == 0 || r.Fill.Abandoned {
+	switch {
+	case !r.fillable() || r.Fill.Abandoned:
 		return false, nil
+	case r.Fill.To == 0:
+		return r.beginsSeededFill(ctx)
 	}
 	return true, r.checkFill(ctx)
+}
+
+// beginsSeededFill reports whether there are seeds, and begins a fill from them. As other fills, it reads in an order in
+// which a log that does not fit into the database's memory is read slowly.
+func (r *Replay) beginsSeededFill(ctx context.Context) (bool, error) {
+	if r.Seeds == nil || r.at.seen > 0 || !r.Fold.SeedsFit() {
+		return false, nil
+	}
+	exclusions, err := r.readExclusions(ctx)
+	if err != nil || exclusions.SkipsAny() {
+		return false, err
+	}
+	fits, err := r.log.FitsInCache(ctx, r.Tenant)
+	if err != nil || !fits {
+		return false, err
+	}
+	upcasters, err := r.Fold.Upcasters().Revision(ctx, r.Tenant)
+	if err != nil {
+		return false, err
+	}
+	for after := ""; ; {
+		page, err := r.readSeeds(ctx, after, r.to, upcasters)
+		if err != nil {
+			return false, err
+		}
+		if len(page.Seeds) > 0 {
+			if after == "" {
+				r.firstSeeds = &page
+			}
+			r.forgetUnsaved()
+			return true, r.setFill(ctx, domain.Fill{To: r.to})
+		}
+		if after = page.UpTo; after == "" {
+			return false, nil
+		}
+	}
+}
+
+// readSeeds returns the next seeds of streams after the given one, as of position to.
+func (r *Replay) readSeeds(ctx context.Context, after string, to int64, upcasters domain.UpcasterRevision) (domain.SeedPage, error) {
+	if first := r.firstSeeds; first != nil && after == "" {
+		r.firstSeeds = nil
+		return *first, nil
+	}
+	if r.Turn != nil {
+		if err := r.Turn(ctx); err != nil {
+			return domain.SeedPage{}, err
+		}
+	}
+	d := r.Fold.Definition()
+	return r.Seeds(ctx, r.Tenant, domain.SeedQuery{
+		Category: d.Aggregate, Initial: d.Initial, On: d.On, Upcasters: upcasters, AfterStream: after, To: to,
+	})
 }
 
 // checkFill begins the fill again if the documents' database no longer has the last saved document, as after it was
@@ -113,7 +177,7 @@ func (r *Replay) fill(ctx context.Context) error {
 			r.at.saved(r.Fill.To)
 			r.memory.complete = false
 			r.reportFolded(f.counted, f.documents)
-			return nil
+			return f.reportSeeds(ctx)
 		}
 	}
 	r.reportCounted(-f.counted)
@@ -141,6 +205,16 @@ func (f *fill) count(events int) {
 	f.reportCounted(events)
 }
 
+// reportSeeds records the seeds of removed documents, after which none was saved.
+func (f *fill) reportSeeds(ctx context.Context) error {
+	if f.unreported == 0 {
+		return nil
+	}
+	done := f.Fill
+	done.Seeded += int64(f.unreported)
+	return f.setFill(ctx, done)
+}
+
 func (r *Replay) setFill(ctx context.Context, fill domain.Fill) error {
 	r.Fill = fill
 	if r.Filled == nil {
@@ -159,6 +233,7 @@ func (f *fill) run(ctx context.Context) error {
 		return errUnfillable
 	}
 	f.exclusions = exclusions
+	f.seeded = f.Seeds != nil && f.Fold.SeedsFit() && !exclusions.SkipsAny() // a seed has the skipped events
 	upcasters, err := f.Fold.Upcasters().Revision(ctx, f.Tenant)
 	if err != nil {
 		return err
@@ -185,13 +260,76 @@ func (f *fill) run(ctx context.Context) error {
 	return nil
 }
 
-// fillCategory reads, folds and saves, all three at once, the streams of a category (empty: of all) after the given one.
+// fillCategory makes the documents of a category's streams (empty: of all) after the given one.
 func (f *fill) fillCategory(ctx context.Context, category, after string, upcasters domain.UpcasterRevision) error {
+	for {
+		page := domain.SeedPage{}
+		if f.seeded {
+			var err error
+			if page, err = f.readSeeds(ctx, after, f.Fill.To, upcasters); err != nil {
+				return err
+			}
+			f.seeds = page.Seeds
+			f.recordSeedSize()
+		}
+		if err := f.fillPage(ctx, category, after, page, upcasters); err != nil {
+			return err
+		}
+		f.beginBefore("")
+		if f.weight >= f.Limits.DocumentBytes/4 {
+			if err := f.startSave(ctx); err != nil {
+				return err
+			}
+		}
+		if after = page.UpTo; after == "" {
+			return nil
+		}
+	}
+}
+
+// recordSeedSize records how large documents from the page's seeds are at least.
+func (f *fill) recordSeedSize() {
+	bytes := 0
+	for i := range f.seeds {
+		bytes += len(f.seeds[i].State)
+	}
+	if n := len(f.seeds); n > 0 {
+		f.documentBytes = max(1, f.documentBytes, bytes/n)
+	}
+}
+
+// beginBefore adds the documents of seeds of streams before the given one (empty: of all) to what is saved next: these
+// streams have no later events.
+func (f *fill) beginBefore(stream string) {
+	for len(f.seeds) > 0 && (stream == "" || f.seeds[0].Stream < stream) {
+		seed := f.begin()
+		f.add(unsavedDocument{seed.Stream, documentOf(seed)})
+		f.events += int(seed.Events)
+	}
+}
+
+// begin takes the next seed, and counts its events as folded.
+func (f *fill) begin() domain.Seed {
+	seed := f.seeds[0]
+	f.seeds = f.seeds[1:]
+	f.begun++
+	f.count(int(seed.Events))
+	return seed
+}
+
+// documentOf returns a seed's document.
+func documentOf(seed domain.Seed) cachedDocument {
+	return cachedDocument{version: seed.Position, data: seed.State}
+}
+
+// fillPage reads, folds and saves, all three at once, the streams of a page of seeds, or of a category without seeds.
+func (f *fill) fillPage(ctx context.Context, category, after string, page domain.SeedPage, upcasters domain.UpcasterRevision) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	fetch := func(stream string, version int64, limits Limits) *fetched {
 		q := domain.ByStreamQuery{
-			AfterStream: stream, AfterVersion: version, Category: category, To: f.Fill.To, Types: f.Fold.Types(),
+			AfterStream: stream, AfterVersion: version, Category: category, Seeds: page.Seeds, UpToStream: page.UpTo,
+			To: f.Fill.To, Types: f.Fold.Types(),
 			Limit: f.eventsPerReading(limits), MaxBytes: limits.Bytes,
 		}
 		read := func(ctx context.Context, _ domain.LogQuery) (domain.Reading, error) {
@@ -262,8 +400,20 @@ func (f *fill) foldSlice(ctx context.Context, events []folding.Event, keys []str
 	continues := func(c chain) bool { return c.id == carried.id }
 	chains, next := chainsOf(f.Fold, keys)
 	before := make([]cachedDocument, len(chains))
-	if i := slices.IndexFunc(chains, continues); i >= 0 {
-		before[i] = carried.cachedDocument
+	seeded, seededCut := 0, 0 // events before the seeds of chains, and before that of the last stream if it was cut off
+	for i, c := range chains {
+		if continues(c) {
+			before[i] = carried.cachedDocument
+		}
+		if f.beginBefore(c.id); len(f.seeds) > 0 && f.seeds[0].Stream == c.id {
+			seed := f.begin()
+			before[i] = documentOf(seed)
+			if more && c.id == last {
+				seededCut = int(seed.Events)
+			} else {
+				seeded += int(seed.Events)
+			}
+		}
 	}
 	outcomes, err := foldChains(ctx, f.Fold, expr.MeterOf(ctx), events, chains, next, before)
 	if err != nil {
@@ -301,10 +451,10 @@ func (f *fill) foldSlice(ctx context.Context, events []folding.Event, keys []str
 		f.documentBytes = max(1, bytes/touched) // until they are written
 	}
 	if whole == 0 && carried.id == last {
-		f.cutEvents += len(events)
+		f.cutEvents += len(events) + seededCut
 	} else {
-		f.events += f.cutEvents + whole
-		f.cutEvents = len(events) - whole
+		f.events += f.cutEvents + whole + seeded
+		f.cutEvents = len(events) - whole + seededCut
 	}
 	f.count(len(events))
 	if f.weight >= f.Limits.DocumentBytes/4 {
@@ -333,8 +483,8 @@ func (f *fill) startSave(ctx context.Context) error {
 	if err := f.awaitSave(ctx); err != nil || len(f.pending) == 0 {
 		return err
 	}
-	s := &saving{done: make(chan struct{}), documents: f.pending, events: f.events}
-	f.saving, f.pending, f.weight, f.events = s, nil, 0, 0
+	s := &saving{done: make(chan struct{}), documents: f.pending, events: f.events, seeded: f.begun}
+	f.saving, f.pending, f.weight, f.events, f.begun = s, nil, 0, 0, 0
 	go func() {
 		defer close(s.done)
 		if s.batch, s.err = s.toBatch(ctx, f.Fold); s.err == nil {
@@ -361,6 +511,7 @@ func (f *fill) awaitSave(ctx context.Context) error {
 	f.at.savedAt = time.Now()
 	f.documents += len(s.batch.Upserts)
 	f.unrecorded += s.events
+	f.unreported += s.seeded
 	if len(s.batch.Upserts) == 0 {
 		return nil
 	}
@@ -372,7 +523,9 @@ func (f *fill) awaitSave(ctx context.Context) error {
 		f.Saved(s.batch.Upserts)
 	}
 	last := &s.batch.Upserts[len(s.batch.Upserts)-1] // toBatch has sorted them
-	events := f.Fill.Events + int64(f.unrecorded)
-	f.unrecorded = 0
-	return f.setFill(ctx, domain.Fill{To: f.Fill.To, Document: last.ID, Version: last.Version, Events: events})
+	done := domain.Fill{
+		To: f.Fill.To, Document: last.ID, Version: last.Version, Events: f.Fill.Events + int64(f.unrecorded), Seeded: f.Fill.Seeded + int64(f.unreported),
+	}
+	f.unrecorded, f.unreported = 0, 0
+	return f.setFill(ctx, done)
 }

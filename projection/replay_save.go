@@ -62,6 +62,7 @@ type saving struct {
 	number    int64
 	from, to  int64
 	events    int
+	seeded    int // of a fill: documents that began from seeds
 	only      onlyEvent
 	changed   []string // ids of documents
 	parked    []domain.ParkedDocument

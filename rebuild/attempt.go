@@ -397,7 +397,7 @@ func (a *attempt) foldTenant(ctx context.Context, tenant domain.TenantID, to int
 	replay := &projection.Replay{
 		Driver: a.driver, Build: a.build, Tenant: tenant, Fold: a.fold, Limits: limits, Unread: true,
 		Registry: a.r.config.Store.Registry, Version: a.version,
-		Turn: m.turn, Pacing: m.pacing,
+		Turn: m.turn, Pacing: m.pacing, Seeds: m.seeds,
 		Fill: a.row.Fills[tenant], Filled: func(ctx context.Context, fill domain.Fill) error { return a.setFill(ctx, tenant, fill) },
 		Counted: func(events int) {
 			folded.Add(int64(events))
@@ -426,6 +426,7 @@ func (a *attempt) setFill(ctx context.Context, tenant domain.TenantID, fill doma
 	if fills == nil {
 		fills = make(map[domain.TenantID]domain.Fill)
 	}
+	a.work.row.Seeded += fill.Seeded - fills[tenant].Seeded
 	fills[tenant] = fill
 	a.work.row.Fills = fills
 	if fill.Document != "" {

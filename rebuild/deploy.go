@@ -20,15 +20,21 @@ type Deployment struct {
 // Deploy starts a rebuild, during which the old definition stays live. If a rebuild to the same definition is under
 // way, Deploy returns it; for a rebuild to another definition the error is domain.CodeRebuildRunning.
 //
+// A definition that names an aggregate takes the aggregate's present rules.
+//
 // by is the author, for the projection's versions; acceptLoss applies to the rebuild, as in domain.RebuildOptions.
-func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, definition domain.Definition, by string, acceptLoss bool) (Deployment, error) {
+func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, given domain.Definition, by string, acceptLoss bool) (Deployment, error) {
+	definition, err := r.config.Catalog.Complete(ctx, owner, given)
+	if err != nil {
+		return Deployment{}, err
+	}
 	definition = folding.WithDefaults(definition)
 	id := domain.ProjectionID{Owner: owner, Name: definition.Name}
 	// Try twice, since a concurrent request may create, change or delete the projection in between.
 	for attempt := 0; ; attempt++ {
 		p, err := r.config.Store.Projection(ctx, id)
 		if domain.IsCode(err, domain.CodeNotFound) {
-			p, err = r.config.Catalog.Create(ctx, owner, definition, by)
+			p, err = r.config.Catalog.Create(ctx, owner, given, by)
 			if err == nil {
 				return Deployment{Projection: p, Created: true}, nil
 			}
@@ -72,7 +78,7 @@ func (r *Rebuilds) change(ctx context.Context, p domain.Projection, definition d
 		p, err = r.config.Store.ChangeDefinition(ctx, p.ProjectionID, p.Definition, definition, by)
 		return Deployment{Projection: p, Changed: err == nil}, err
 	}
-	rebuild, err := r.Start(ctx, p.ProjectionID, Request{Definition: &definition, RebuildOptions: domain.RebuildOptions{AcceptLoss: acceptLoss}, By: by})
+	rebuild, err := r.start(ctx, p.ProjectionID, Request{Definition: &definition, RebuildOptions: domain.RebuildOptions{AcceptLoss: acceptLoss}, By: by})
 	if err != nil {
 		return Deployment{}, err
 	}

@@ -37,6 +37,8 @@ type Config struct {
 	Log        *slog.Logger
 
 	Upcasters *upcasting.Upcasters // applied to events first; nil: events are folded as they are in the log
+	// Seeds returns the next seeds of a category's streams; nil: there are none.
+	Seeds projection.Seeds
 }
 
 // Observer receives what rebuilds do. Each function may be nil, and must return at once.

@@ -31,7 +31,22 @@ const (
 // under way, the error is domain.CodeRebuildRunning. It is domain.CodeEventsRemoved if retention has removed events
 // that the rebuild needs and the request does not accept the loss, unless enough tenants of a shared projection can
 // still be swapped.
+//
+// A definition in the request that names an aggregate takes the aggregate's present rules. The current one keeps those
+// that it has.
 func (r *Rebuilds) Start(ctx context.Context, id domain.ProjectionID, request Request) (domain.Rebuild, error) {
+	if request.Definition != nil {
+		definition, err := r.config.Catalog.Complete(ctx, id.Owner, *request.Definition)
+		if err != nil {
+			return domain.Rebuild{}, err
+		}
+		request.Definition = &definition
+	}
+	return r.start(ctx, id, request)
+}
+
+// start is Start, with a complete definition.
+func (r *Rebuilds) start(ctx context.Context, id domain.ProjectionID, request Request) (domain.Rebuild, error) {
 	p, err := r.config.Store.Projection(ctx, id)
 	if err != nil {
 		return domain.Rebuild{}, err

@@ -14,6 +14,7 @@ type manner struct {
 	log    projection.Log
 	turn   func(ctx context.Context) error // as in projection.Replay
 	pacing *projection.Pacing              // as in projection.Replay
+	seeds  projection.Seeds                // as in projection.Replay
 }
 
 // hurried is for the swap, while the live build is paused: nothing delays it.
@@ -21,7 +22,11 @@ func (a *attempt) hurried() manner { return manner{log: a.r.config.Store} }
 
 // steady gives live work priority, and keeps to the rebuild's rate.
 func (a *attempt) steady() manner {
-	return manner{log: countedLog{a.r.config.Store, a.rate, a.began}, turn: a.awaitTurn}
+	m := manner{log: countedLog{a.r.config.Store, a.rate, a.began}, turn: a.awaitTurn, seeds: a.r.config.Seeds}
+	if a.row.FromLog {
+		m.seeds = nil
+	}
+	return m
 }
 
 // paced is steady, and pauses for appends, unless the rebuild has fallen behind.

@@ -8,6 +8,7 @@ import (
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/projection/totals"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/upcasting"
@@ -37,6 +38,10 @@ func (p *Process) wireProjections(e Extensions) error {
 		Store: store, Drivers: p.drivers, Handlers: handlers, Progress: progress, Keep: keep, Log: p.log,
 		Outages: p.outage, LogDatabase: p.logDatabase, NoOwnIndexes: e.noOwnIndexes(p.config.Databases),
 		Upcasters: p.upcasters, Requests: p.budget,
+		Aggregate: func(ctx context.Context, tenant domain.TenantID, category string) (folding.AggregateRules, error) {
+			definition, err := p.states.Definition(ctx, tenant, category)
+			return folding.AggregateRules{Initial: definition.Initial, On: definition.On}, err
+		},
 	})
 	p.members = members.New(members.Config{
 		Store: p.store.MemberTables, ID: p.id, Name: p.memberName, Version: Version(), Changed: p.rebalance, Log: p.log,
@@ -73,7 +78,7 @@ func (p *Process) wireProjections(e Extensions) error {
 	})
 	p.rebuilds = rebuild.New(rebuild.Config{
 		Store: store, Drivers: p.drivers, Handlers: handlers, Catalog: p.catalog, Outages: p.outage,
-		Tenants: p.config.Limits.RebuildWorkers, Keep: keep, Upcasters: p.upcasters, Pacing: pacing, Log: p.log,
+		Tenants: p.config.Limits.RebuildWorkers, Keep: keep, Upcasters: p.upcasters, Pacing: pacing, Seeds: p.states.Seeds, Log: p.log,
 		Yield: func(ctx context.Context, database string) error {
 			p.runner.Yield(ctx, database)
 			return ctx.Err()

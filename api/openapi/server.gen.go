@@ -574,7 +574,10 @@ type Definition struct {
 
 	// Database A database named in the configuration; `default`.
 	Database string `json:"database,omitempty"`
-	Source   *struct {
+
+	// Aggregate Of a tenant's own projection, instead of source, key, initial, on, map and handler: the category of an aggregate. The documents are the states of its streams, by the stream's name. The projection has the aggregate's rules as they are when its definition is put; when these change later, put it again. A rebuild may begin documents from snapshots.
+	Aggregate string `json:"aggregate,omitempty"`
+	Source    *struct {
 		// Query Matches the events that any of its items matches.
 		Query      *Query   `json:"query,omitempty"`
 		Categories []string `json:"categories,omitempty"`
@@ -1244,6 +1247,9 @@ type NewRebuild struct {
 	// DryRun It builds, validates, reports, and drops what it made.
 	DryRun bool `json:"dryRun,omitempty"`
 
+	// FromLog Fold every event: begin no document from a snapshot. Of interest for projections with `aggregate`; all others are always made from the log.
+	FromLog bool `json:"fromLog,omitempty"`
+
 	// AcceptLoss Allow a rebuild although retention has removed events: documents are made from the remaining events. Without it, a rebuild of a shared projection leaves the affected tenants on their old documents, and any other rebuild is refused with `events-removed`.
 	AcceptLoss bool `json:"acceptLoss,omitempty"`
 }
@@ -1429,6 +1435,9 @@ type Place struct {
 type Plan struct {
 	// Definitions All that there is to be.
 	Definitions []Definition `json:"definitions"`
+
+	// Aggregates Each with its category: definitions of aggregates that are put before. Projections that name them are compared by these, not by the stored ones.
+	Aggregates []Aggregate `json:"aggregates,omitempty"`
 
 	// Remove Projections that are not among them are to go.
 	Remove bool `json:"remove,omitempty"`
@@ -1750,6 +1759,9 @@ type Rebuild struct {
 	Approved bool `json:"approved,omitempty"`
 	DryRun   bool `json:"dryRun,omitempty"`
 
+	// FromLog It begins no document from a snapshot.
+	FromLog bool `json:"fromLog,omitempty"`
+
 	// AcceptLoss It may do without events that retention has removed.
 	AcceptLoss bool `json:"acceptLoss,omitempty"`
 
@@ -1773,6 +1785,9 @@ type Rebuild struct {
 
 	// SecondsLeft At that rate.
 	SecondsLeft *float64 `json:"secondsLeft,omitempty"`
+
+	// Seeded Documents that began from snapshots; `eventsDone` counts the events before these. Missing where none did.
+	Seeded int64 `json:"seeded,omitempty"`
 
 	// Documents Counted when it is validated.
 	Documents int64 `json:"documents"`

@@ -214,7 +214,15 @@ func planDeployment(ctx context.Context, c *call, folder string, remove bool) (d
 	for i, file := range d.files {
 		definitions[i] = file.Definition
 	}
-	body, err := json.Marshal(map[string]any{"definitions": definitions, "remove": remove})
+	wanted := map[string]any{"definitions": definitions, "remove": remove}
+	if len(aggregates) > 0 {
+		put := make([]json.RawMessage, len(aggregates))
+		for i, file := range aggregates {
+			put[i] = file.JSON
+		}
+		wanted["aggregates"] = put
+	}
+	body, err := json.Marshal(wanted)
 	if err != nil {
 		return d, err
 	}

@@ -52,6 +52,7 @@ one that was swapped in, and show on the newest.`,
 	flags.StringVar(&f.keep, "keep", "", "how long to keep the old documents for a rollback, such as 90m (default: as configured)")
 	flags.StringArrayVar(&f.assertions, "assert", nil, "an expression (doc) -> bool that every new document must pass; may be repeated")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "build, validate and report the differences, then drop the build")
+	flags.BoolVar(&f.fromLog, "from-log", false, "fold every event, and begin no document from a snapshot")
 	acceptLoss(command, &f.loss)
 	command.AddCommand(
 		rebuildList(to), rebuildShow(to), rebuildFaulted(to),
@@ -77,6 +78,7 @@ type rebuildFlags struct {
 	rate                                int64
 	maxFaulted                          int
 	dryRun, detach, loss, faulted       bool
+	fromLog                             bool
 }
 
 // body returns the request. The service reports mistakes in it.
@@ -122,6 +124,7 @@ func (f rebuildFlags) body(ctx context.Context, c *call) ([]byte, error) {
 	set("keep", f.keep, f.keep != "")
 	set("assertions", f.assertions, len(f.assertions) > 0)
 	set("dryRun", true, f.dryRun)
+	set("fromLog", true, f.fromLog)
 	set("acceptLoss", true, f.loss)
 	return json.Marshal(body)
 }

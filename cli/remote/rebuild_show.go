@@ -110,6 +110,9 @@ func printRebuild(out *output, rebuild client.Rebuild) {
 		out.printf(", %s left", seconds(*rebuild.SecondsLeft).Round(time.Second))
 	}
 	out.printf("\n")
+	if rebuild.Seeded > 0 {
+		out.printf("%d documents began from snapshots\n", rebuild.Seeded)
+	}
 	if rebuild.Documents > 0 || rebuild.LiveDocuments > 0 {
 		out.printf("%d documents; the live build had %d\n", rebuild.Documents, rebuild.LiveDocuments)
 	}

@@ -44,8 +44,9 @@ func ParseDefinition(text []byte) (domain.Definition, error) {
 
 func readDefinition(root tree, found *problems) (d domain.Definition) {
 	root.object(found, "", map[string]func(tree){
-		"name":     func(v tree) { d.Name = v.text(found, "name") },
-		"database": func(v tree) { d.Database = v.text(found, "database") },
+		"name":      func(v tree) { d.Name = v.text(found, "name") },
+		"database":  func(v tree) { d.Database = v.text(found, "database") },
+		"aggregate": func(v tree) { d.Aggregate = v.text(found, "aggregate") },
 		"source": func(v tree) {
 			v.object(found, "source", map[string]func(tree){
 				"categories": func(v tree) { d.Source.Categories = v.texts(found, "source.categories") },
@@ -125,7 +126,7 @@ func WithDefaults(d domain.Definition) domain.Definition {
 		d.Database = DefaultDatabase
 	}
 	switch {
-	case d.Handler != "":
+	case d.Handler != "", d.Aggregate != "":
 	case d.Map != nil:
 		if d.Key == "" {
 			d.Key = DefaultMapKey
@@ -151,7 +152,7 @@ func WithDefaults(d domain.Definition) domain.Definition {
 // It ignores explicit defaults, the order of categories and of a query's parts, and the formatting of the initial document.
 func SameDefinition(a, b domain.Definition) bool {
 	a, b = WithDefaults(a), WithDefaults(b)
-	return a.Name == b.Name && a.Database == b.Database && a.Key == b.Key && a.Handler == b.Handler &&
+	return a.Name == b.Name && a.Database == b.Database && a.Aggregate == b.Aggregate && a.Key == b.Key && a.Handler == b.Handler &&
 		a.Mode == b.Mode && a.OnError == b.OnError && a.PublishChanges == b.PublishChanges &&
 		slices.Equal(sortedTexts(a.Source.Categories), sortedTexts(b.Source.Categories)) &&
 		a.Source.Query.Items.Sorted().Equal(b.Source.Query.Items.Sorted()) &&

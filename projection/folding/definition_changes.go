@@ -104,6 +104,7 @@ func fieldsOf(d domain.Definition) (fields []definitionPart) {
 		}
 	}
 	one("database", d.Database)
+	one("aggregate", d.Aggregate)
 	list("source.categories", sortedTexts(d.Source.Categories))
 	query := d.Source.Query.Items.Sorted()
 	add("source.query", domain.QueryForm{Items: query}, len(query) == 0, false)

@@ -50,6 +50,8 @@ func (r Rules) Compile(meter *expr.Meter, id domain.ProjectionID, d domain.Defin
 	}
 	checkSource(d, &found)
 	switch {
+	case d.Aggregate != "":
+		checkAggregate(id, d, &found)
 	case d.Handler != "":
 		checkHandler(id, d, &found)
 	case d.Map != nil:
@@ -108,6 +110,17 @@ func checkOn(d domain.Definition, found *problems) {
 	checkTypes("on", d.On, found)
 	if err := domain.CheckJSON(d.Initial); err != nil {
 		found.add("initial", "%s", err)
+	}
+}
+
+func checkAggregate(id domain.ProjectionID, d domain.Definition, found *problems) {
+	switch {
+	case id.Shared():
+		found.add("aggregate", "aggregates belong to tenants, so a shared projection cannot name one; write on, or give the definition to a tenant")
+	case d.On == nil:
+		found.add("aggregate", "the rules of aggregate %q are missing", Clip(d.Aggregate))
+	default:
+		checkTypes("on", d.On, found)
 	}
 }
 

@@ -88,7 +88,7 @@ func TestParseDefinitionRefuses(t *testing.T) {
 		"":                                    {"0 YAML documents"},
 		"name: p\n---\nname: q\n":             {"2 YAML documents"},
 		"- a\n- b\n":                          {"line 1", "expected an object, not a list"},
-		"name: p\nnaem: q\n":                  {"line 2", `unknown field "naem"`, "known are assert, database"},
+		"name: p\nnaem: q\n":                  {"line 2", `unknown field "naem"`, "known are aggregate, assert, database"},
 		"name: p\non:\n  A: null\n":           {"on.A, line 3", "not null", "'null'"},
 		"name: p\non: {A: {a: 1}}\n":          {"on.A, line 2", "not an object", "in YAML, quote it"},
 		"name: 7\non: {A: doc}\n":             {"name, line 1", "not the number 7"},

@@ -148,6 +148,21 @@ func (f *Fold) OwnStream() bool {
 	return ok && h.stream
 }
 
+// SeedsFit reports whether seeds of the definition's aggregate may begin documents: the documents are the states of its
+// streams, and no rule reads the tags of events, of which seeds may have earlier ones.
+func (f *Fold) SeedsFit() bool {
+	h, ok := f.handler.(*expressions)
+	if !ok || f.definition.Aggregate == "" {
+		return false
+	}
+	for _, rule := range h.all {
+		if rule.Uses("tags") {
+			return false
+		}
+	}
+	return true
+}
+
 // Sees reports whether an event, as recorded, belongs to the definition's source and has a type that the fold handles.
 // Other events are for none of its documents.
 func (f *Fold) Sees(event *domain.Event) bool {
@@ -308,12 +323,17 @@ func compileExpressions(meter *expr.Meter, d domain.Definition, found *problems)
 	if h.key, err = expr.CompileKey(d.Key); err != nil {
 		found.add("key", "%s", err)
 	}
-	if h.initial, err = expr.ParseDocument(d.Initial); err != nil {
+	initial, scope := d.Initial, expr.ScopeProjection
+	if d.Aggregate != "" {
+		scope = expr.ScopeAggregate
+		if len(initial) == 0 {
+			initial = json.RawMessage("{}")
+		}
+	}
+	if h.initial, err = expr.ParseDocument(initial); err != nil {
 		found.add("initial", "%s", err)
 	}
-	h.rules = compileRules(meter, "on", d.On, func(source string) (*expr.Fold, error) {
-		return expr.CompileFold(expr.ScopeProjection, source)
-	}, found)
+	h.rules = compileRules(meter, "on", d.On, func(source string) (*expr.Fold, error) { return expr.CompileFold(scope, source) }, found)
 	return h
 }
 

@@ -24,7 +24,7 @@ const running = "r.state in ('queued', 'building', 'catching-up', 'validating', 
 const rebuildColumns = `r.tenant_id, r.name, r.rebuild_id, r.build, r.definition, r.options,
 	coalesce(r.rollback_of, '00000000-0000-0000-0000-000000000000'), r.by, r.state, r.cancel, r.paused, r.approved, r.worker::text,
 	r.events_done, r.events_total, r.events_per_second, r.documents, r.live_before, r.difference, r.loss, r.max_faulted, r.faulted,
-	r.fills, r.error, r.previous,
+	r.fills, r.seeded, r.error, r.previous,
 	r.created_at, r.started_at, r.updated_at, r.ended_at`
 
 func scanRebuild(row pgx.CollectableRow) (domain.Rebuild, error) {
@@ -32,7 +32,7 @@ func scanRebuild(row pgx.CollectableRow) (domain.Rebuild, error) {
 	var definition, options, difference, loss, faulted, fills, previous []byte
 	err := row.Scan(&r.Owner, &r.Name, &r.ID, &r.Build, &definition, &options,
 		&r.RollbackOf, &r.By, &r.State, &r.Cancel, &r.Paused, &r.Approved, (*pg.NullText)(&r.Worker),
-		&r.EventsDone, &r.EventsTotal, &r.EventsPerSecond, &r.Documents, &r.LiveBefore, &difference, &loss, &r.MaxFaulted, &faulted, &fills, (*pg.NullText)(&r.Error), &previous,
+		&r.EventsDone, &r.EventsTotal, &r.EventsPerSecond, &r.Documents, &r.LiveBefore, &difference, &loss, &r.MaxFaulted, &faulted, &fills, &r.Seeded, (*pg.NullText)(&r.Error), &previous,
 		(*pg.Moment)(&r.CreatedAt), (*pg.Moment)(&r.StartedAt), (*pg.Moment)(&r.UpdatedAt), (*pg.Moment)(&r.EndedAt))
 	if err != nil {
 		return domain.Rebuild{}, err
@@ -194,14 +194,14 @@ func encodeFills(rebuild domain.Rebuild) ([]byte, error) {
 
 // progressColumns are assigned from progressArgs.
 const progressColumns = `state = @state, events_done = @eventsDone, events_total = @eventsTotal, events_per_second = @eventsPerSecond,
-	documents = @documents, live_before = @liveBefore, error = @error, `
+	documents = @documents, live_before = @liveBefore, seeded = @seeded, error = @error, `
 
 // progressArgs returns what identifies a rebuild and its worker, the values of progressColumns, and more.
 func progressArgs(rebuild domain.Rebuild, more pgx.NamedArgs) pgx.NamedArgs {
 	args := pgx.NamedArgs{
 		"owner": rebuild.Owner, "name": rebuild.Name, "id": rebuild.ID, "worker": pg.TextOrNull(rebuild.Worker),
 		"state": rebuild.State, "eventsDone": rebuild.EventsDone, "eventsTotal": rebuild.EventsTotal, "eventsPerSecond": rebuild.EventsPerSecond,
-		"documents": rebuild.Documents, "liveBefore": rebuild.LiveBefore, "error": pg.TextOrNull(rebuild.Error),
+		"documents": rebuild.Documents, "liveBefore": rebuild.LiveBefore, "seeded": rebuild.Seeded, "error": pg.TextOrNull(rebuild.Error),
 	}
 	maps.Copy(args, more)
 	return args

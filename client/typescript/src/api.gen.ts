@@ -509,6 +509,8 @@ export interface Definition {
   name?: string;
   /** A database named in the configuration; `default`. */
   database?: string;
+  /** Of a tenant's own projection, instead of source, key, initial, on, map and handler: the category of an aggregate. The documents are the states of its streams, by the stream's name. The projection has the aggregate's rules as they are when its definition is put; when these change later, put it again. A rebuild may begin documents from snapshots. */
+  aggregate?: string;
   source?: {
     query?: Query;
     categories?: string[];
@@ -754,6 +756,8 @@ export interface PreviewStep {
 export interface Plan {
   /** All that there is to be. */
   definitions: Definition[];
+  /** Each with its category: definitions of aggregates that are put before. Projections that name them are compared by these, not by the stored ones. */
+  aggregates?: Aggregate[];
   /** Projections that are not among them are to go. */
   remove?: boolean;
 }
@@ -1120,6 +1124,8 @@ export interface NewRebuild {
   assertions?: string[];
   /** It builds, validates, reports, and drops what it made. */
   dryRun?: boolean;
+  /** Fold every event: begin no document from a snapshot. Of interest for projections with `aggregate`; all others are always made from the log. */
+  fromLog?: boolean;
   /** Allow a rebuild although retention has removed events: documents are made from the remaining events. Without it, a rebuild of a shared projection leaves the affected tenants on their old documents, and any other rebuild is refused with `events-removed`. */
   acceptLoss?: boolean;
 }
@@ -1139,6 +1145,8 @@ export interface Rebuild {
   /** Somebody approved of the swap. */
   approved?: boolean;
   dryRun?: boolean;
+  /** It begins no document from a snapshot. */
+  fromLog?: boolean;
   /** It may do without events that retention has removed. */
   acceptLoss?: boolean;
   /** Missing where it is for all. */
@@ -1156,6 +1164,8 @@ export interface Rebuild {
   eventsPerSecond?: number;
   /** At that rate. */
   secondsLeft?: number;
+  /** Documents that began from snapshots; `eventsDone` counts the events before these. Missing where none did. */
+  seeded?: number;
   /** Counted when it is validated. */
   documents: number;
   /** What the live build had then. */
@@ -2854,7 +2864,8 @@ export abstract class Operations {
    *
    * Has an expression `(state, event) -> state` for each event type; `*` matches all other types. Snapshots of an older
    * fold are no longer used. New ones are taken in the background, also for existing streams. `commands` say what may
-   * happen to a stream. A change of a definition is in force for all commands within a second.
+   * happen to a stream. A change of a definition is in force for all commands within a second. Projections that name the
+   * aggregate keep its previous rules until they are put again.
    */
   putAggregate(category: string, body: Aggregate, options: CallOptions = {}): Promise<Aggregate> {
     return this.send(operations.putAggregate, [category], options, body);
@@ -2865,7 +2876,11 @@ export abstract class Operations {
     return this.send(operations.getAggregate, [category], options);
   }
 
-  /** Remove a category's aggregate definition. */
+  /**
+   * Remove a category's aggregate definition.
+   *
+   * Projections that name the aggregate keep its rules.
+   */
   deleteAggregate(category: string, options: CallOptions = {}): Promise<void> {
     return this.send(operations.deleteAggregate, [category], options);
   }

@@ -1,0 +1,1 @@
+alter table manifold.rebuilds drop column seeded;
