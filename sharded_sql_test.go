@@ -19,6 +19,7 @@ import (
 
 // acrossTenants lists the functions and variables with statements that name no tenant, and why they may.
 var acrossTenants = map[string]string{
+	"auth.recordUses":                        "stores the last use of all tenants' keys",
 	"eventlog.Heads":                         "wakes every tenant's readers",
 	"eventlog.TenantFloors":                  "for metrics, and for all tenants of a shared projection",
 	"members.Announce":                       "divides all tenants between the processes",

@@ -102,6 +102,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	documented.run(operator, "listTenantKeys", 200)
 	documented.run(operator, "listTenants", 200)
 	documented.run(operator, "getTenant", 200)
+	documented.run(operator, "rotateTenantKey", 201)
 	documented.run(operator, "revokeTenantKey", 204)
 
 	a := &actor{w, w.key(tenant.text("id")), tenant.text("id")}
@@ -109,6 +110,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	documented.params["keyId"] = own.text("id")
 	documented.run(a, "listKeys", 200)
 	documented.run(a, "whoami", 200)
+	documented.run(a, "rotateKey", 201)
 	documented.run(a, "revokeKey", 204)
 
 	documented.run(a, "appendToStream", 201)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"github.com/manifold-es/manifold/api/access"
@@ -42,6 +43,15 @@ func (s operations) RevokeTenantKey(ctx context.Context, caller access.Caller, r
 	return openapi.NoContent(), s.revoke(ctx, tenant.ID, request.KeyId)
 }
 
+func (s operations) RotateTenantKey(ctx context.Context, caller access.Caller, request openapi.RotateTenantKeyRequest) (*openapi.Response, error) {
+	tenant, err := s.tenant(ctx, request.TenantId)
+	if err != nil {
+		return nil, err
+	}
+	created, err := s.rotate(ctx, tenant.ID, request.KeyId, request.Body)
+	return openapi.Created(created), err
+}
+
 func (s operations) ListKeys(ctx context.Context, caller access.Caller, request openapi.ListKeysRequest) (*openapi.Response, error) {
 	list, link, err := s.keysOf(ctx, caller.Tenant, "/v1/keys", request.Params.PageSize, request.Params.PageToken)
 	if err != nil {
@@ -59,6 +69,11 @@ func (s operations) RevokeKey(ctx context.Context, caller access.Caller, request
 	return openapi.NoContent(), s.revoke(ctx, caller.Tenant, request.KeyId)
 }
 
+func (s operations) RotateKey(ctx context.Context, caller access.Caller, request openapi.RotateKeyRequest) (*openapi.Response, error) {
+	created, err := s.rotate(ctx, caller.Tenant, request.KeyId, request.Body)
+	return openapi.Created(created), err
+}
+
 // keysOf returns a page of a tenant's keys, and the Link header for the next page. path is the path of the list.
 func (s operations) keysOf(ctx context.Context, tenant domain.TenantID, path string, pageSize *int, token *string) (list openapi.KeyList, link string, err error) {
 	page, err := listPageOf(pageSize, token, auth.ParseKeyID)
@@ -71,10 +86,14 @@ func (s operations) keysOf(ctx context.Context, tenant domain.TenantID, path str
 	}
 	keys, link = cutPage(keys, page.size, func(key auth.APIKey) string { return key.ID.String() }, path, nil)
 	list.Keys = convert(keys, func(key auth.APIKey) openapi.Key {
-		return openapi.Key{
-			Id: key.ID.String(), Name: key.Name, Scopes: key.Grants.Texts(),
-			CreatedAt: openapi.At(key.CreatedAt), RevokedAt: moment(key.RevokedAt),
+		shown := openapi.Key{
+			Id: key.ID.String(), Name: key.Name, Scopes: key.Grants.Texts(), Networks: convert(key.Networks, netip.Prefix.String),
+			CreatedAt: openapi.At(key.CreatedAt), LastUsedAt: moment(key.LastUsedAt), ExpiresAt: moment(key.ExpiresAt), RevokedAt: moment(key.RevokedAt),
 		}
+		if key.RotatedTo != (auth.KeyID{}) {
+			shown.RotatedTo = key.RotatedTo.String()
+		}
+		return shown
 	})
 	return list, link, nil
 }
@@ -88,14 +107,52 @@ func (s operations) newKey(ctx context.Context, tenant domain.TenantID, body ope
 	if err != nil {
 		return openapi.CreatedKey{}, err
 	}
+	networks, err := auth.ParseNetworks("networks", body.Networks)
+	if err != nil {
+		return openapi.CreatedKey{}, err
+	}
 	key, token := auth.NewKey(tenant, name, grants)
+	key.Networks = networks
 	key.CreatedAt = time.Now().Truncate(time.Microsecond) // the precision of the database
+	if body.ExpiresAt != nil {
+		key.ExpiresAt = body.ExpiresAt.Truncate(time.Microsecond)
+		if err := auth.CheckExpiry("expiresAt", key.ExpiresAt, key.CreatedAt); err != nil {
+			return openapi.CreatedKey{}, err
+		}
+	}
 	if err := s.config.KeyTables.CreateKey(ctx, key); err != nil {
 		return openapi.CreatedKey{}, err
 	}
+	return createdKey(key, token), nil
+}
+
+// defaultOverlap is how long a rotated key still works unless the request says otherwise.
+const defaultOverlap = 24 * time.Hour
+
+// rotate replaces a key with a new one.
+func (s operations) rotate(ctx context.Context, tenant domain.TenantID, text string, body openapi.KeyRotation) (openapi.CreatedKey, error) {
+	id, err := parseAt("path keyId", text, auth.ParseKeyID)
+	if err != nil {
+		return openapi.CreatedKey{}, err
+	}
+	overlap := defaultOverlap
+	if body.Overlap != nil {
+		overlap = time.Duration(*body.Overlap) * time.Second
+	}
+	replacement, token := auth.NewKey(tenant, "", nil)
+	created, err := s.config.KeyTables.RotateKey(ctx, id, replacement, overlap)
+	if err != nil {
+		return openapi.CreatedKey{}, err
+	}
+	return createdKey(created, token), nil
+}
+
+// createdKey returns a new key with its token.
+func createdKey(key auth.APIKey, token string) openapi.CreatedKey {
 	return openapi.CreatedKey{
-		Id: key.ID.String(), Name: key.Name, Scopes: key.Grants.Texts(), CreatedAt: openapi.At(key.CreatedAt), Key: token,
-	}, nil
+		Id: key.ID.String(), Name: key.Name, Scopes: key.Grants.Texts(), Networks: convert(key.Networks, netip.Prefix.String),
+		CreatedAt: openapi.At(key.CreatedAt), ExpiresAt: moment(key.ExpiresAt), Key: token,
+	}
 }
 
 func (s operations) revoke(ctx context.Context, tenant domain.TenantID, text string) error {

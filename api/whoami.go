@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
@@ -16,7 +17,9 @@ func (s operations) Whoami(ctx context.Context, caller access.Caller, _ openapi.
 			return nil, err
 		}
 		answer.Tenant = &openapi.Named{Id: tenant.ID.String(), Name: tenant.Name}
-		answer.Key = &openapi.Named{Id: credential.KeyID.String(), Name: credential.Name}
+		answer.Key = &openapi.CallersKey{
+			Id: credential.KeyID.String(), Name: credential.Name, Networks: convert(credential.Networks, netip.Prefix.String), ExpiresAt: moment(credential.ExpiresAt),
+		}
 	}
 	return openapi.OK(answer), nil
 }

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // counted counts the look-ups of a process behind a network. If gate is set, the answer to a look-up waits for it.
 type counted struct {
 	*Tables // of another process
+	db      pgtest.DB
 	network *pgtest.Network
 	asked   atomic.Int64
 	gate    chan struct{}
@@ -88,7 +89,7 @@ func begin(t *testing.T, config Config) (*counted, *Keys, *clock) {
 		t.Cleanup(s.Close)
 		return s
 	}
-	c, at := &counted{network: pgtest.NewNetwork(t, db)}, &clock{}
+	c, at := &counted{db: db, network: pgtest.NewNetwork(t, db)}, &clock{}
 	c.Tables = open(db.URL)
 	c.count()
 	config.Store = open(func(role migrations.Role) string { return c.network.URL(t, db, role) }).Postgres

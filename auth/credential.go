@@ -2,19 +2,23 @@ package auth
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
 )
 
 // Credential identifies the caller and holds its grants. It must not be modified.
 type Credential struct {
-	Tenant   domain.TenantID // the key's tenant; domain.Everyone for an operator's key
-	KeyID    KeyID           // zero for an operator's key
-	Name     string          // the key's name, for people
-	Grants   Grants
-	Operator bool
+	Tenant    domain.TenantID // the key's tenant; domain.Everyone for an operator's key
+	KeyID     KeyID           // zero for an operator's key
+	Name      string          // the key's name, for people
+	Grants    Grants
+	Networks  []netip.Prefix // the client addresses from which the key works; empty: all
+	ExpiresAt time.Time      // the key's expiry; zero: none
+	Operator  bool
 }
 
 // Require returns nil if the credential has one of the scopes for all categories. Otherwise it returns a *domain.Error

@@ -6,6 +6,8 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -19,6 +21,10 @@ import (
 type Config struct {
 	Store     *Postgres
 	Operators []OperatorKey
+	// Address returns the client address of the request with the context, or the zero Addr if it is unknown. Without
+	// Address, keys with networks are refused.
+	Address   func(ctx context.Context) netip.Addr
+	Log       *slog.Logger  // nil: none
 	Kept      int           // number of cached keys; 0: 10,000
 	TTL       time.Duration // how long a key is cached if no notification arrives; 0: 30 s
 	AbsentTTL time.Duration // how long the absence of a key is cached; 0: 2 s
@@ -48,6 +54,9 @@ type Keys struct {
 	generation uint64 // counts calls of Forget; answers to look-ups from before the last call are not cached
 	present    *lru.Cache[keyName, entry]
 	absent     *lru.Cache[keyName, entry]
+
+	usesMu sync.Mutex
+	uses   map[keyName]struct{} // keys whose use is to be recorded
 }
 
 // keyName identifies a key: the part of a token without the secret.
@@ -78,7 +87,10 @@ func NewKeys(config Config) (*Keys, error) {
 	if config.now == nil {
 		config.now = time.Now
 	}
-	k := &Keys{config: config, lookUps: make(chan struct{}, maxLookUps)}
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	k := &Keys{config: config, lookUps: make(chan struct{}, maxLookUps), uses: map[keyName]struct{}{}}
 	var err error
 	if k.present, err = lru.New[keyName, entry](config.Kept); err != nil {
 		return nil, fmt.Errorf("keys remembered: %w", err)
@@ -90,8 +102,9 @@ func NewKeys(config Config) (*Keys, error) {
 }
 
 // Authenticate returns the credential of a token. It returns domain.CodeUnauthenticated for an unknown or revoked key,
-// without saying which, and domain.CodeTenantSuspended if the tenant is not active. If the store fails, it returns the
-// store's error.
+// without saying which, and for an expired key; domain.CodeTenantSuspended if the tenant is not active; and
+// domain.CodeForbidden if the client address of ctx's request is in none of the key's networks. If the store fails, it
+// returns the store's error.
 func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, error) {
 	tenant, id, secret, ok := parseToken(TokenPrefix, token)
 	if !ok {
@@ -110,11 +123,11 @@ func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, erro
 	if subtle.ConstantTimeCompare(hash[:], found.key.Hash[:]) != 1 {
 		return Credential{}, unauthenticated()
 	}
-	return found.credential(name, unauthenticated)
+	return k.admit(ctx, found, name, unauthenticated)
 }
 
-// Refresh reads a credential's key again, for long-lived connections: the key may have been revoked, or its grants may
-// have changed. Errors are those of Authenticate.
+// Refresh reads a credential's key again, for long-lived connections: the key may have expired or been revoked. It does
+// not check the client's address, which does not change. Other errors are those of Authenticate.
 func (k *Keys) Refresh(ctx context.Context, of Credential) (Credential, error) {
 	if of.Operator {
 		return of, nil // operator keys do not change while the process runs
@@ -124,18 +137,42 @@ func (k *Keys) Refresh(ctx context.Context, of Credential) (Credential, error) {
 	if err != nil {
 		return Credential{}, err
 	}
-	return found.credential(name, unauthenticated)
+	credential, err := k.credential(found, name, unauthenticated)
+	if err != nil {
+		return Credential{}, err
+	}
+	k.noteUse(&found.key)
+	return credential, nil
 }
 
-// credential returns the credential for the entry's key. refused makes the error for an absent or revoked key.
-func (e entry) credential(name keyName, refused func() error) (Credential, error) {
+// admit returns the credential for an entry's key, if the key works from the client's address, and notes the use. refused
+// makes the error for an absent or revoked key.
+func (k *Keys) admit(ctx context.Context, found entry, name keyName, refused func() error) (Credential, error) {
+	credential, err := k.credential(found, name, refused)
+	if err != nil {
+		return Credential{}, err
+	}
+	if err := k.checkAddress(ctx, &found.key); err != nil {
+		return Credential{}, err
+	}
+	k.noteUse(&found.key)
+	return credential, nil
+}
+
+// credential returns the credential for an entry's key. A cached entry may be older than the key's expiry.
+func (k *Keys) credential(found entry, name keyName, refused func() error) (Credential, error) {
+	key := &found.key
 	switch {
-	case !e.found || !e.key.RevokedAt.IsZero():
+	case !found.found || !key.RevokedAt.IsZero():
 		return Credential{}, refused()
-	case e.tenant != domain.TenantActive:
+	case !key.ExpiresAt.IsZero() && !k.config.now().Before(key.ExpiresAt):
+		return Credential{}, domain.Errorf(domain.CodeUnauthenticated, "Authorization", "this key expired at %s; send another", key.ExpiresAt.Format(time.RFC3339))
+	case found.tenant != domain.TenantActive:
 		return Credential{}, domain.Errorf(domain.CodeTenantSuspended, "", "the tenant of this key is suspended or is being deleted; ask the operator")
 	}
-	return Credential{Tenant: name.tenant, KeyID: name.id, Name: e.key.Name, Grants: e.key.Grants}, nil
+	return Credential{
+		Tenant: name.tenant, KeyID: name.id, Name: key.Name, Grants: key.Grants, Networks: key.Networks, ExpiresAt: key.ExpiresAt,
+	}, nil
 }
 
 // operatorGrants are the grants of every operator key.
@@ -234,5 +271,5 @@ func (k *Keys) lookUp(ctx context.Context, name keyName, generation uint64) (ent
 }
 
 func unauthenticated() error {
-	return domain.Errorf(domain.CodeUnauthenticated, "Authorization", "this key does not work; send a key that has not been revoked as: Authorization: Bearer mfk_...")
+	return domain.Errorf(domain.CodeUnauthenticated, "Authorization", "this key does not work: it is unknown or was revoked; send another")
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,16 +14,24 @@ import (
 	"github.com/manifold-es/manifold/tenant"
 )
 
-var keyQuota = pg.Quota{Items: "keys that are not revoked", Table: "keys", Where: "t.revoked_at is null", Max: MaxKeys}
+var keyQuota = pg.Quota{
+	Items: "keys that are neither revoked nor expired", Table: "keys",
+	Where: "t.revoked_at is null and coalesce(t.expires_at, 'infinity') > now()", Max: MaxKeys,
+}
 
-const keyColumns = "k.tenant_id, k.key_id, k.name, k.hash, k.scopes, k.created_at, k.revoked_at"
+const keyColumns = `k.tenant_id, k.key_id, k.name, k.hash, k.scopes, k.networks, k.created_at, k.expires_at, k.revoked_at,
+	k.last_used_at, k.rotated_to`
 
 // scanKey reads a row of keyColumns and the columns after them.
 func scanKey(row pgx.CollectableRow, more ...any) (APIKey, error) {
 	var key APIKey
 	var hash []byte
 	var grants []string
-	into := append([]any{&key.Tenant, &key.ID, &key.Name, &hash, &grants, (*pg.Moment)(&key.CreatedAt), (*pg.Moment)(&key.RevokedAt)}, more...)
+	var rotatedTo *KeyID
+	into := append([]any{
+		&key.Tenant, &key.ID, &key.Name, &hash, &grants, &key.Networks, (*pg.Moment)(&key.CreatedAt), (*pg.Moment)(&key.ExpiresAt), (*pg.Moment)(&key.RevokedAt),
+		(*pg.Moment)(&key.LastUsedAt), &rotatedTo,
+	}, more...)
 	if err := row.Scan(into...); err != nil {
 		return APIKey{}, err
 	}
@@ -30,48 +40,116 @@ func scanKey(row pgx.CollectableRow, more ...any) (APIKey, error) {
 	}
 	copy(key.Hash[:], hash)
 	key.Grants = KeptGrants(grants)
+	if rotatedTo != nil {
+		key.RotatedTo = *rotatedTo
+	}
 	return key, nil
 }
 
 // CreateKey stores a key. CreatedAt is now if zero. If the tenant is neither active nor suspended, the error is
-// domain.CodeNotFound. A tenant may have MaxKeys that are not revoked; beyond that the error is
+// domain.CodeNotFound. A tenant may have MaxKeys that are neither revoked nor expired; beyond that the error is
 // domain.CodeQuotaExceeded.
 func (s *Postgres) CreateKey(ctx context.Context, key APIKey) error {
-	err := pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
-		// The lock keeps a key from being added after the tenant's keys were erased.
-		there, err := pg.Exec(ctx, tx, "lock a tenant", `
-			select from tenants t where t.tenant_id = $1 and t.state in ('active', 'suspended') for share`, key.Tenant)
-		switch {
-		case err != nil:
-			return err
-		case there == 0:
-			return tenant.NotFound(key.Tenant)
-		}
-		_, err = tx.Exec(ctx, `
-			insert into keys (tenant_id, key_id, name, hash, scopes, created_at) values ($1, $2, $3, $4, $5, coalesce($6, now()))`,
-			key.Tenant, key.ID, key.Name, key.Hash[:], key.Grants.Texts(), pg.TimeOrNull(key.CreatedAt))
+	return s.addKey(ctx, key.Tenant, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			insert into keys (tenant_id, key_id, name, hash, scopes, networks, created_at, expires_at)
+			values ($1, $2, $3, $4, $5, $6, coalesce($7, now()), $8)`,
+			key.Tenant, key.ID, key.Name, key.Hash[:], key.Grants.Texts(), append([]netip.Prefix{}, key.Networks...), pg.TimeOrNull(key.CreatedAt), pg.TimeOrNull(key.ExpiresAt))
 		switch {
 		case pg.SQLState(err) == pg.UniqueViolation:
 			return domain.Errorf(domain.CodeAlreadyExists, "id", "key %s already exists", key.ID)
 		case err != nil:
 			return fmt.Errorf("create a key: %w", err)
 		}
-		if err := keyQuota.Check(ctx, tx, key.Tenant); err != nil {
+		return nil
+	})
+}
+
+// RotateKey stores a key that replaces the key old of a tenant: with its name, scopes and networks, and with an expiry
+// that gives it the same lifetime. old expires after overlap, unless it expires earlier; with a zero overlap it is revoked.
+// replacement needs only Tenant, ID and Hash. A key is rotated once: the error is domain.CodeConflict for a key that was
+// rotated, has expired or was revoked. Other errors are those of CreateKey, and domain.CodeNotFound if there is no such
+// key.
+func (s *Postgres) RotateKey(ctx context.Context, old KeyID, replacement APIKey, overlap time.Duration) (created APIKey, err error) {
+	tenant := replacement.Tenant
+	err = s.addKey(ctx, tenant, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			insert into keys as k (tenant_id, key_id, name, hash, scopes, networks, created_at, expires_at)
+			select o.tenant_id, $3, o.name, $4, o.scopes, o.networks, now(), now() + (o.expires_at - o.created_at)
+			from keys o where o.tenant_id = $1 and o.key_id = $2
+			returning `+keyColumns, tenant, old, replacement.ID, replacement.Hash[:])
+		created, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (APIKey, error) { return scanKey(row) })
+		if errors.Is(err, pgx.ErrNoRows) {
+			return noKey(old)
+		}
+		if err != nil {
+			return fmt.Errorf("create a key that replaces another: %w", err)
+		}
+		// A concurrent rotation waits here for the row, and then finds that the key is rotated.
+		rotated, err := pg.Exec(ctx, tx, "rotate a key", `
+			update keys k set rotated_to = $3, expires_at = least(k.expires_at, now() + $4::interval)
+			where k.tenant_id = $1 and k.key_id = $2 and k.rotated_to is null and k.revoked_at is null
+				and coalesce(k.expires_at, 'infinity') > now()`, tenant, old, replacement.ID, overlap)
+		switch {
+		case err != nil:
+			return err
+		case rotated == 0:
+			return s.cannotRotate(ctx, tx, tenant, old)
+		case overlap == 0:
+			return revokeKey(ctx, tx, tenant, old)
+		}
+		return nil
+	})
+	return created, err
+}
+
+// cannotRotate returns the reason why a key cannot be rotated.
+func (s *Postgres) cannotRotate(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id KeyID) error {
+	rows, _ := tx.Query(ctx, "select "+keyColumns+" from keys k where k.tenant_id = $1 and k.key_id = $2", tenant, id)
+	key, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (APIKey, error) { return scanKey(row) })
+	switch {
+	case err != nil:
+		return fmt.Errorf("read a key that was not rotated: %w", err)
+	case key.RotatedTo != KeyID{}:
+		return domain.Errorf(domain.CodeConflict, "path keyId", "key %s was already rotated, to key %s; if that key's secret is lost, rotate that key", id, key.RotatedTo)
+	case !key.RevokedAt.IsZero():
+		return domain.Errorf(domain.CodeConflict, "path keyId", "key %s was revoked; create a new key", id)
+	}
+	return domain.Errorf(domain.CodeConflict, "path keyId", "key %s has expired; create a new key", id)
+}
+
+// addKey adds a key of a tenant in a transaction, checks the quota, and announces the change.
+func (s *Postgres) addKey(ctx context.Context, of domain.TenantID, add func(tx pgx.Tx) error) error {
+	err := pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
+		// The lock keeps a key from being added after the tenant's keys were erased.
+		there, err := pg.Exec(ctx, tx, "lock a tenant", `
+			select from tenants t where t.tenant_id = $1 and t.state in ('active', 'suspended') for share`, of)
+		switch {
+		case err != nil:
+			return err
+		case there == 0:
+			return tenant.NotFound(of)
+		}
+		if err := add(tx); err != nil {
+			return err
+		}
+		if err := keyQuota.Check(ctx, tx, of); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `
 			delete from keys k where k.tenant_id = $1 and k.key_id in (
-				select o.key_id from keys o where o.tenant_id = $1 and o.revoked_at is not null
-				order by o.revoked_at desc, o.key_id offset $2)`, key.Tenant, MaxRevokedKeys)
+				select o.key_id from keys o
+				where o.tenant_id = $1 and (o.revoked_at is not null or o.expires_at <= now())
+				order by least(o.revoked_at, o.expires_at) desc, o.key_id offset $2)`, of, MaxRevokedKeys)
 		if err != nil {
 			return fmt.Errorf("forget old revoked keys: %w", err)
 		}
-		return pg.Notify(ctx, tx, pg.KeysChannel, key.Tenant.String())
+		return pg.Notify(ctx, tx, pg.KeysChannel, of.String())
 	})
 	if err != nil {
 		return pg.Unavailable(err)
 	}
-	s.db.KeysChanged.Notify(key.Tenant)
+	s.db.KeysChanged.Notify(of)
 	return nil
 }
 
@@ -106,13 +184,8 @@ func (s *Postgres) Key(ctx context.Context, tenant domain.TenantID, id KeyID) (A
 // is no such key.
 func (s *Postgres) RevokeKey(ctx context.Context, tenant domain.TenantID, id KeyID) error {
 	err := pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
-		found, err := tx.Exec(ctx,
-			"update keys k set revoked_at = least(k.revoked_at, now()) where k.tenant_id = $1 and k.key_id = $2", tenant, id)
-		switch {
-		case err != nil:
-			return fmt.Errorf("revoke a key: %w", err)
-		case found.RowsAffected() == 0:
-			return noKey(id)
+		if err := revokeKey(ctx, tx, tenant, id); err != nil {
+			return err
 		}
 		return pg.Notify(ctx, tx, pg.KeysChannel, tenant.String())
 	})
@@ -120,6 +193,32 @@ func (s *Postgres) RevokeKey(ctx context.Context, tenant domain.TenantID, id Key
 		return pg.Unavailable(err)
 	}
 	s.db.KeysChanged.Notify(tenant)
+	return nil
+}
+
+func revokeKey(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id KeyID) error {
+	found, err := pg.Exec(ctx, tx, "revoke a key",
+		"update keys k set revoked_at = least(k.revoked_at, now()) where k.tenant_id = $1 and k.key_id = $2", tenant, id)
+	if err == nil && found == 0 {
+		return noKey(id)
+	}
+	return err
+}
+
+// recordUses stores that keys have just been used. It does not announce that, and skips keys whose stored last use is
+// newer than usePrecision, since another process may have stored it.
+func (s *Postgres) recordUses(ctx context.Context, used []keyName) error {
+	tenants, ids := make([]domain.TenantID, len(used)), make([]KeyID, len(used))
+	for i, name := range used {
+		tenants[i], ids[i] = name.tenant, name.id
+	}
+	_, err := s.db.System.Exec(ctx, `
+		update keys k set last_used_at = now()
+		where k.tenant_id = any ($1) and k.key_id = any ($2) and k.revoked_at is null
+			and coalesce(k.last_used_at, '-infinity') < now() - $3::interval`, tenants, ids, usePrecision)
+	if err != nil {
+		return pg.Unavailable(fmt.Errorf("store the last use of keys: %w", err))
+	}
 	return nil
 }
 

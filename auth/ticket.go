@@ -48,8 +48,8 @@ func NewTicket(of Credential) (ticket Ticket, token string) {
 }
 
 // AuthenticateTicket returns the credential of the key that a ticket replaces. It returns domain.CodeUnauthenticated
-// for an unknown or expired ticket and for a revoked key, without saying which, and domain.CodeTenantSuspended if the
-// tenant is not active. It reads the store every time, because a ticket is used only once or twice.
+// for an unknown or expired ticket and for a revoked key, without saying which. For its key, the other errors are those of
+// Authenticate. It reads the store every time, because a ticket is used only once or twice.
 func (k *Keys) AuthenticateTicket(ctx context.Context, token string) (Credential, error) {
 	tenant, id, secret, ok := parseToken(TicketPrefix, token)
 	if !ok {
@@ -69,7 +69,7 @@ func (k *Keys) AuthenticateTicket(ctx context.Context, token string) (Credential
 	if err != nil {
 		return Credential{}, err
 	}
-	return found.credential(name, refusedTicket)
+	return k.admit(ctx, found, name, refusedTicket)
 }
 
 func (k *Keys) lookUpTicket(ctx context.Context, tenant domain.TenantID, id TicketID) (Ticket, error) {

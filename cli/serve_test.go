@@ -63,6 +63,18 @@ func TestTenantsAndKeys(t *testing.T) {
 	if own, named := must(t, both, "key", "list"), must(t, both, "key", "list", "--tenant", "acme"); own != named || !strings.Contains(own, id) {
 		t.Errorf("with both keys one's own are\n%s\nand those of acme\n%s", own, named)
 	}
+	// Keys expire, work from some networks, and are rotated.
+	must(t, acme, "key", "create", "partner", "--scope", "events:read", "--expires", "90d", "--network", "203.0.113.0/24,10.0.0.0/8")
+	day := time.Now().Add(90 * 24 * time.Hour).Format("2006-01-02")
+	if list := must(t, acme, "key", "list"); !strings.Contains(list, "203.0.113.0/24,10.0.0.0/8") || !strings.Contains(list, day) {
+		t.Errorf("the list of keys: %s", list)
+	}
+	rotated := []string{acme[0], "MANIFOLD_KEY=" + strings.TrimSpace(must(t, acme, "key", "rotate", id, "--overlap", "7d"))}
+	must(t, rotated, "export")
+	must(t, reader, "export")
+	if o := run(t, both, nil, "key", "rotate", id, "--tenant", "acme"); o.code == 0 || !strings.Contains(o.err, "already rotated, to key ") {
+		t.Errorf("a second rotation: %+v", o)
+	}
 	must(t, acme, "key", "revoke", id)
 	if o := run(t, reader, nil, "export"); o.code == 0 || !strings.Contains(o.err, "unauthenticated") {
 		t.Errorf("a revoked key works: %+v", o)
@@ -84,6 +96,10 @@ func TestTenantsAndKeys(t *testing.T) {
 		{[]string{"key", "create", "k", "--tenant", "acme"}, "--scope"},
 		{[]string{"key", "create", "k", "--tenant", "acme", "--scope", "everything"}, `"everything" is not a scope; there are `},
 		{[]string{"key", "create", "k", "--tenant", "acme", "--scope", "events:read,events:read:order"}, "scopes[1]: events:read:order never decides anything"},
+		{[]string{"key", "create", "k", "--tenant", "acme", "--scope", "events:read", "--expires", "soon"}, `--expires "soon" is not a time in the future; write 90d`},
+		{[]string{"key", "create", "k", "--tenant", "acme", "--scope", "events:read", "--network", "203.0.113.7"}, "networks[0]: 203.0.113.7 is an address; for only this address, write 203.0.113.7/32"},
+		{[]string{"key", "rotate", "0190d3a4-5b6c-7def-8123-456789abcdef", "--tenant", "acme", "--overlap", "x"}, `--overlap "x" is not a duration in whole seconds`},
+		{[]string{"key", "rotate", "0190d3a4-5b6c-7def-8123-456789abcdef", "--tenant", "acme"}, "not-found"},
 		{[]string{"key", "revoke", "0190d3a4-5b6c-7def-8123-456789abcdef", "--tenant", "acme"}, "not-found"},
 	} {
 		if o := run(t, operator, nil, refused.args...); o.code != 1 || !strings.Contains(o.err, refused.want) {

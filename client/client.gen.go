@@ -329,11 +329,27 @@ type Backoff struct {
 
 // Caller defines model for Caller.
 type Caller struct {
-	Tenant *Named `json:"tenant,omitempty"`
-	Key    *Named `json:"key,omitempty"`
+	Tenant *Named      `json:"tenant,omitempty"`
+	Key    *CallersKey `json:"key,omitempty"`
 
 	// Scopes Those of the key; of an operator's key, `operator`.
 	Scopes []Scope `json:"scopes"`
+}
+
+// CallersKey defines model for CallersKey.
+type CallersKey struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id   UUID   `json:"id"`
+	Name string `json:"name"`
+
+	// Networks The client addresses from which the key works, in CIDR notation. Without any, it works from all. The service must know
+	// its clients' addresses: behind a proxy it needs the setting `proxies.trusted`.
+	Networks Networks `json:"networks,omitempty"`
+
+	// ExpiresAt Missing if the key does not expire.
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
 }
 
 // CloudEvent A CloudEvent 1.0. What stands beside these fields is an extension: a string, `true` or `false`, or a whole number of 32 bits. The
@@ -549,10 +565,17 @@ type CreatedKey struct {
 	// Id 36 characters, with hyphens.
 	//
 	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
-	Id        UUID      `json:"id"`
-	Name      string    `json:"name"`
-	Scopes    []Scope   `json:"scopes"`
+	Id     UUID    `json:"id"`
+	Name   string  `json:"name"`
+	Scopes []Scope `json:"scopes"`
+
+	// Networks The client addresses from which the key works, in CIDR notation. Without any, it works from all. The service must know
+	// its clients' addresses: behind a proxy it needs the setting `proxies.trusted`.
+	Networks  Networks  `json:"networks,omitempty"`
 	CreatedAt time.Time `json:"createdAt"`
+
+	// ExpiresAt Missing if the key does not expire.
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
 
 	// Key The secret. It is shown this once.
 	Key string `json:"key"`
@@ -1026,16 +1049,35 @@ type Key struct {
 	// Id 36 characters, with hyphens.
 	//
 	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
-	Id        UUID       `json:"id"`
-	Name      string     `json:"name"`
-	Scopes    []Scope    `json:"scopes"`
-	CreatedAt time.Time  `json:"createdAt"`
+	Id     UUID    `json:"id"`
+	Name   string  `json:"name"`
+	Scopes []Scope `json:"scopes"`
+
+	// Networks The client addresses from which the key works, in CIDR notation. Without any, it works from all. The service must know
+	// its clients' addresses: behind a proxy it needs the setting `proxies.trusted`.
+	Networks  Networks  `json:"networks,omitempty"`
+	CreatedAt time.Time `json:"createdAt"`
+
+	// LastUsedAt Accurate to about ten minutes. Missing if the key was not used.
+	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"`
+
+	// ExpiresAt Missing if the key does not expire.
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
 	RevokedAt *time.Time `json:"revokedAt,omitempty"`
+
+	// RotatedTo The id of the key that replaces it.
+	RotatedTo string `json:"rotatedTo,omitempty"`
 }
 
 // KeyList defines model for KeyList.
 type KeyList struct {
 	Keys []Key `json:"keys"`
+}
+
+// KeyRotation defines model for KeyRotation.
+type KeyRotation struct {
+	// Overlap Seconds for which the rotated key still works; 0: it is revoked at once.
+	Overlap *int64 `json:"overlap,omitempty"`
 }
 
 // Lag defines model for Lag.
@@ -1170,6 +1212,10 @@ type Named struct {
 	Name string `json:"name"`
 }
 
+// Networks The client addresses from which the key works, in CIDR notation. Without any, it works from all. The service must know
+// its clients' addresses: behind a proxy it needs the setting `proxies.trusted`.
+type Networks = []string
+
 // NewEvent At most 1 MiB of data and metadata together. U+0000 cannot be kept. A number has at most 309 digits before the decimal point and 340 after it, written without an exponent; written so, data and metadata have at most 2 MiB each.
 type NewEvent struct {
 	// Id Names the event permanently; repeating it appends nothing.
@@ -1201,6 +1247,13 @@ type NewKey struct {
 
 	// Scopes In order: for each category the first that is about it decides, and where none is, it is denied.
 	Scopes []Scope `json:"scopes"`
+
+	// Networks The client addresses from which the key works, in CIDR notation. Without any, it works from all. The service must know
+	// its clients' addresses: behind a proxy it needs the setting `proxies.trusted`.
+	Networks Networks `json:"networks,omitempty"`
+
+	// ExpiresAt When the key stops working: in the future, at most 10 years from now. Without it, never.
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
 }
 
 // NewRebuild defines model for NewRebuild.
@@ -3679,6 +3732,9 @@ type SendCommandsJSONRequestBody = Commands
 // CreateKeyJSONRequestBody defines body for CreateKey for application/json ContentType.
 type CreateKeyJSONRequestBody = NewKey
 
+// RotateKeyJSONRequestBody defines body for RotateKey for application/json ContentType.
+type RotateKeyJSONRequestBody = KeyRotation
+
 // CreateProjectionJSONRequestBody defines body for CreateProjection for application/json ContentType.
 type CreateProjectionJSONRequestBody = Definition
 
@@ -3771,6 +3827,9 @@ type RedactEventJSONRequestBody = Redaction
 
 // CreateTenantKeyJSONRequestBody defines body for CreateTenantKey for application/json ContentType.
 type CreateTenantKeyJSONRequestBody = NewKey
+
+// RotateTenantKeyJSONRequestBody defines body for RotateTenantKey for application/json ContentType.
+type RotateTenantKeyJSONRequestBody = KeyRotation
 
 // PreviewUpcasterJSONRequestBody defines body for PreviewUpcaster for application/json ContentType.
 type PreviewUpcasterJSONRequestBody = UpcasterPreview
@@ -4372,6 +4431,30 @@ type ClientInterface interface {
 	//
 	// Corresponds with DELETE /v1/keys/{keyId} (the `RevokeKey` operationId).
 	RevokeKey(ctx context.Context, keyId KeyId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateKeyWithBody Rotate a key of the caller's tenant
+	//
+	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+	// secret was lost. A revoked or expired key cannot be rotated.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/keys/{keyId}/rotate (the `RotateKey` operationId).
+	RotateKeyWithBody(ctx context.Context, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateKey Rotate a key of the caller's tenant
+	//
+	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+	// secret was lost. A revoked or expired key cannot be rotated.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/keys/{keyId}/rotate (the `RotateKey` operationId).
+	RotateKey(ctx context.Context, keyId KeyId, body RotateKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetLag Get the lag of groups and projections
 	//
@@ -5529,6 +5612,30 @@ type ClientInterface interface {
 	// Corresponds with DELETE /v1/tenants/{tenantId}/keys/{keyId} (the `RevokeTenantKey` operationId).
 	RevokeTenantKey(ctx context.Context, tenantId TenantId, keyId KeyId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// RotateTenantKeyWithBody Rotate a tenant's key
+	//
+	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+	// secret was lost. A revoked or expired key cannot be rotated.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/tenants/{tenantId}/keys/{keyId}/rotate (the `RotateTenantKey` operationId).
+	RotateTenantKeyWithBody(ctx context.Context, tenantId TenantId, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateTenantKey Rotate a tenant's key
+	//
+	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+	// secret was lost. A revoked or expired key cannot be rotated.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/tenants/{tenantId}/keys/{keyId}/rotate (the `RotateTenantKey` operationId).
+	RotateTenantKey(ctx context.Context, tenantId TenantId, keyId KeyId, body RotateTenantKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// CreateTicket Create a ticket, which replaces a key for a short time
 	//
 	// For browsers, whose EventSource and WebSocket cannot send a header. The page asks its own server for a ticket, the server
@@ -6410,6 +6517,50 @@ func (c *Client) CreateKey(ctx context.Context, body CreateKeyJSONRequestBody, r
 // Corresponds with DELETE /v1/keys/{keyId} (the `RevokeKey` operationId).
 func (c *Client) RevokeKey(ctx context.Context, keyId KeyId, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRevokeKeyRequest(c.Server, keyId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateKeyWithBody Rotate a key of the caller's tenant
+//
+// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+// secret was lost. A revoked or expired key cannot be rotated.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/keys/{keyId}/rotate (the `RotateKey` operationId).
+func (c *Client) RotateKeyWithBody(ctx context.Context, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateKeyRequestWithBody(c.Server, keyId, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateKey Rotate a key of the caller's tenant
+//
+// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+// secret was lost. A revoked or expired key cannot be rotated.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/keys/{keyId}/rotate (the `RotateKey` operationId).
+func (c *Client) RotateKey(ctx context.Context, keyId KeyId, body RotateKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateKeyRequest(c.Server, keyId, body)
 	if err != nil {
 		return nil, err
 	}
@@ -8806,6 +8957,50 @@ func (c *Client) RevokeTenantKey(ctx context.Context, tenantId TenantId, keyId K
 	return c.Client.Do(req)
 }
 
+// RotateTenantKeyWithBody Rotate a tenant's key
+//
+// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+// secret was lost. A revoked or expired key cannot be rotated.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/tenants/{tenantId}/keys/{keyId}/rotate (the `RotateTenantKey` operationId).
+func (c *Client) RotateTenantKeyWithBody(ctx context.Context, tenantId TenantId, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateTenantKeyRequestWithBody(c.Server, tenantId, keyId, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateTenantKey Rotate a tenant's key
+//
+// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+// secret was lost. A revoked or expired key cannot be rotated.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/tenants/{tenantId}/keys/{keyId}/rotate (the `RotateTenantKey` operationId).
+func (c *Client) RotateTenantKey(ctx context.Context, tenantId TenantId, keyId KeyId, body RotateTenantKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateTenantKeyRequest(c.Server, tenantId, keyId, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // CreateTicket Create a ticket, which replaces a key for a short time
 //
 // For browsers, whose EventSource and WebSocket cannot send a header. The page asks its own server for a ticket, the server
@@ -10911,6 +11106,53 @@ func NewRevokeKeyRequest(server string, keyId KeyId) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewRotateKeyRequest calls the generic RotateKey builder with application/json body
+func NewRotateKeyRequest(server string, keyId KeyId, body RotateKeyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRotateKeyRequestWithBody(server, keyId, "application/json", bodyReader)
+}
+
+// NewRotateKeyRequestWithBody constructs an http.Request for the RotateKey method, with any body, and a specified content type
+func NewRotateKeyRequestWithBody(server string, keyId KeyId, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "keyId", keyId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/keys/%s/rotate", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -16226,6 +16468,60 @@ func NewRevokeTenantKeyRequest(server string, tenantId TenantId, keyId KeyId) (*
 	return req, nil
 }
 
+// NewRotateTenantKeyRequest calls the generic RotateTenantKey builder with application/json body
+func NewRotateTenantKeyRequest(server string, tenantId TenantId, keyId KeyId, body RotateTenantKeyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRotateTenantKeyRequestWithBody(server, tenantId, keyId, "application/json", bodyReader)
+}
+
+// NewRotateTenantKeyRequestWithBody constructs an http.Request for the RotateTenantKey method, with any body, and a specified content type
+func NewRotateTenantKeyRequestWithBody(server string, tenantId TenantId, keyId KeyId, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "tenantId", tenantId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "keyId", keyId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tenants/%s/keys/%s/rotate", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewCreateTicketRequest constructs an http.Request for the CreateTicket method
 func NewCreateTicketRequest(server string) (*http.Request, error) {
 	var err error
@@ -17554,6 +17850,30 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /v1/keys/{keyId} (the `RevokeKey` operationId).
 	RevokeKeyWithResponse(ctx context.Context, keyId KeyId, reqEditors ...RequestEditorFn) (*RevokeKeyResponse, error)
 
+	// RotateKeyWithBodyWithResponse Rotate a key of the caller's tenant
+	//
+	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+	// secret was lost. A revoked or expired key cannot be rotated.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/keys/{keyId}/rotate (the `RotateKey` operationId).
+	RotateKeyWithBodyWithResponse(ctx context.Context, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RotateKeyResponse, error)
+
+	// RotateKeyWithResponse Rotate a key of the caller's tenant
+	//
+	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+	// secret was lost. A revoked or expired key cannot be rotated.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/keys/{keyId}/rotate (the `RotateKey` operationId).
+	RotateKeyWithResponse(ctx context.Context, keyId KeyId, body RotateKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*RotateKeyResponse, error)
+
 	// GetLagWithResponse Get the lag of groups and projections
 	//
 	// `lagPositions` is the number of positions between the cursor and the log's head, including events that the consumer does
@@ -18839,6 +19159,30 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with DELETE /v1/tenants/{tenantId}/keys/{keyId} (the `RevokeTenantKey` operationId).
 	RevokeTenantKeyWithResponse(ctx context.Context, tenantId TenantId, keyId KeyId, reqEditors ...RequestEditorFn) (*RevokeTenantKeyResponse, error)
+
+	// RotateTenantKeyWithBodyWithResponse Rotate a tenant's key
+	//
+	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+	// secret was lost. A revoked or expired key cannot be rotated.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tenants/{tenantId}/keys/{keyId}/rotate (the `RotateTenantKey` operationId).
+	RotateTenantKeyWithBodyWithResponse(ctx context.Context, tenantId TenantId, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RotateTenantKeyResponse, error)
+
+	// RotateTenantKeyWithResponse Rotate a tenant's key
+	//
+	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+	// secret was lost. A revoked or expired key cannot be rotated.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/tenants/{tenantId}/keys/{keyId}/rotate (the `RotateTenantKey` operationId).
+	RotateTenantKeyWithResponse(ctx context.Context, tenantId TenantId, keyId KeyId, body RotateTenantKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*RotateTenantKeyResponse, error)
 
 	// CreateTicketWithResponse Create a ticket, which replaces a key for a short time
 	//
@@ -20603,6 +20947,68 @@ func (r RevokeKeyResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r RevokeKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RotateKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *CreatedKey
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r RotateKeyResponse) GetJSON201() *CreatedKey {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RotateKeyResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r RotateKeyResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RotateKeyResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RotateKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RotateKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RotateKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RotateKeyResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -26012,6 +26418,68 @@ func (r RevokeTenantKeyResponse) ContentType() string {
 	return ""
 }
 
+type RotateTenantKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *CreatedKey
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r RotateTenantKeyResponse) GetJSON201() *CreatedKey {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RotateTenantKeyResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r RotateTenantKeyResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RotateTenantKeyResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RotateTenantKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RotateTenantKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RotateTenantKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RotateTenantKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type CreateTicketResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -27738,6 +28206,42 @@ func (c *ClientWithResponses) RevokeKeyWithResponse(ctx context.Context, keyId K
 		return nil, err
 	}
 	return ParseRevokeKeyResponse(rsp)
+}
+
+// RotateKeyWithBodyWithResponse Rotate a key of the caller's tenant
+//
+// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+// secret was lost. A revoked or expired key cannot be rotated.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/keys/{keyId}/rotate (the `RotateKey` operationId).
+func (c *ClientWithResponses) RotateKeyWithBodyWithResponse(ctx context.Context, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RotateKeyResponse, error) {
+	rsp, err := c.RotateKeyWithBody(ctx, keyId, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRotateKeyResponse(rsp)
+}
+
+// RotateKeyWithResponse Rotate a key of the caller's tenant
+//
+// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+// secret was lost. A revoked or expired key cannot be rotated.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/keys/{keyId}/rotate (the `RotateKey` operationId).
+func (c *ClientWithResponses) RotateKeyWithResponse(ctx context.Context, keyId KeyId, body RotateKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*RotateKeyResponse, error) {
+	rsp, err := c.RotateKey(ctx, keyId, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRotateKeyResponse(rsp)
 }
 
 // GetLagWithResponse Get the lag of groups and projections
@@ -29764,6 +30268,42 @@ func (c *ClientWithResponses) RevokeTenantKeyWithResponse(ctx context.Context, t
 	return ParseRevokeTenantKeyResponse(rsp)
 }
 
+// RotateTenantKeyWithBodyWithResponse Rotate a tenant's key
+//
+// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+// secret was lost. A revoked or expired key cannot be rotated.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tenants/{tenantId}/keys/{keyId}/rotate (the `RotateTenantKey` operationId).
+func (c *ClientWithResponses) RotateTenantKeyWithBodyWithResponse(ctx context.Context, tenantId TenantId, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RotateTenantKeyResponse, error) {
+	rsp, err := c.RotateTenantKeyWithBody(ctx, tenantId, keyId, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRotateTenantKeyResponse(rsp)
+}
+
+// RotateTenantKeyWithResponse Rotate a tenant's key
+//
+// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+// secret was lost. A revoked or expired key cannot be rotated.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/tenants/{tenantId}/keys/{keyId}/rotate (the `RotateTenantKey` operationId).
+func (c *ClientWithResponses) RotateTenantKeyWithResponse(ctx context.Context, tenantId TenantId, keyId KeyId, body RotateTenantKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*RotateTenantKeyResponse, error) {
+	rsp, err := c.RotateTenantKey(ctx, tenantId, keyId, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRotateTenantKeyResponse(rsp)
+}
+
 // CreateTicketWithResponse Create a ticket, which replaces a key for a short time
 //
 // For browsers, whose EventSource and WebSocket cannot send a header. The page asks its own server for a ticket, the server
@@ -31333,6 +31873,53 @@ func ParseRevokeKeyResponse(rsp *http.Response) (*RevokeKeyResponse, error) {
 			return nil, err
 		}
 		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRotateKeyResponse parses an HTTP response from a RotateKeyWithResponse call
+func ParseRotateKeyResponse(rsp *http.Response) (*RotateKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RotateKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest CreatedKey
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem
@@ -35599,6 +36186,53 @@ func ParseRevokeTenantKeyResponse(rsp *http.Response) (*RevokeTenantKeyResponse,
 			return nil, err
 		}
 		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRotateTenantKeyResponse parses an HTTP response from a RotateTenantKeyWithResponse call
+func ParseRotateTenantKeyResponse(rsp *http.Response) (*RotateTenantKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RotateTenantKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest CreatedKey
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

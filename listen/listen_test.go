@@ -29,8 +29,8 @@ type backend struct {
 }
 
 // serve runs a handler for tests. It answers /known as if the key were valid, /wait when the client has gone or
-// released is closed, and /endless with as much as the client reads. It answers everything else with the client's
-// address.
+// released is closed, /endless with as much as the client reads, and /client with ClientAddress. It answers everything
+// else with the remote address.
 func serve(t *testing.T, config Config, released <-chan struct{}) *backend {
 	t.Helper()
 	config.Address = "127.0.0.1:0"
@@ -61,6 +61,10 @@ func serve(t *testing.T, config Config, released <-chan struct{}) *backend {
 					return
 				}
 			}
+			return
+		}
+		if r.URL.Path == "/client" {
+			fmt.Fprint(w, ClientAddress(r.Context()))
 			return
 		}
 		fmt.Fprint(w, r.RemoteAddr)
@@ -458,6 +462,33 @@ func TestRequestsThroughAProxy(t *testing.T) {
 	}
 	close(released)
 	b.settles(t, func(Stats) bool { return b.underWay() == 0 })
+}
+
+// The client's address is that of the connection, or what a trusted proxy reports.
+func TestClientAddress(t *testing.T) {
+	t.Parallel()
+	b := serve(t, trusting(false, "X-Forwarded-For"), nil)
+	const forwarded = "X-Forwarded-For: 198.51.100.1, 203.0.113.7"
+	unknown := netip.Addr{}.String()
+	for want, got := range map[string]string{
+		"203.0.113.7": b.dial(t, "127.0.0.1").asks("/client", 200, forwarded),
+		unknown:       b.dial(t, "127.0.0.1").asks("/client", 200),
+		"127.0.0.2":   b.dial(t, "127.0.0.2").asks("/client", 200, forwarded),
+	} {
+		if got != want {
+			t.Errorf("the client's address is %s, want %s", got, want)
+		}
+	}
+	if address := ClientAddress(t.Context()); address.IsValid() {
+		t.Errorf("outside of a request: %s", address)
+	}
+	p := serve(t, trusting(true, ""), nil).dial(t, "127.0.0.1")
+	if _, err := io.WriteString(p, header(2, "[2001:db8::1]:4711")); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.asks("/client", 200); got != "2001:db8::1" {
+		t.Errorf("by the PROXY protocol the client's address is %s", got)
+	}
 }
 
 // Requests of clients without a key do not keep out those with one, whatever addresses they come from. With a proxy,

@@ -13,7 +13,8 @@ import (
 type pending struct {
 	cancel  context.CancelFunc
 	control *http.ResponseController
-	client  *client // nil if its address is unknown
+	address netip.Addr // the client's; invalid if it is unknown
+	client  *client    // nil if its address is unknown
 	prefix  netip.Prefix
 
 	mu   sync.Mutex
@@ -48,8 +49,8 @@ func (l *Listener) Limit(next http.Handler, refuse func(w http.ResponseWriter, r
 		}
 		ctx, cancel := context.WithCancel(request.Context())
 		defer cancel()
-		p := &pending{cancel: cancel, control: http.NewResponseController(w)}
-		full, crowded := l.begin(p, address)
+		p := &pending{cancel: cancel, control: http.NewResponseController(w), address: address}
+		full, crowded := l.begin(p)
 		if full || crowded {
 			l.refused.Add(1)
 			refuse(w, request, crowded)
@@ -60,9 +61,22 @@ func (l *Listener) Limit(next http.Handler, refuse func(w http.ResponseWriter, r
 	})
 }
 
+// ClientAddress returns the address of the client of ctx's request, without a zone; IPv4 within IPv6 is IPv4. For a
+// request through trusted proxies it is the address that they report. It is invalid if they report none, and if the
+// request did not come through a Listener with Limit.
+func ClientAddress(ctx context.Context) netip.Addr {
+	if p, _ := ctx.Value(pendingKey{}).(*pending); p != nil {
+		return p.address
+	}
+	if c, _ := ctx.Value(connKey{}).(*conn); c != nil {
+		return c.address
+	}
+	return netip.Addr{}
+}
+
 // begin counts a request, per client if its address is known, and ends other requests to make room. Unless there is no
 // room, the caller must call end after the request.
-func (l *Listener) begin(p *pending, address netip.Addr) (full, crowded bool) {
+func (l *Listener) begin(p *pending) (full, crowded bool) {
 	l.mu.Lock()
 	var evicted []*pending
 	evict := func(unknown *list.List) (found bool) {
@@ -75,8 +89,8 @@ func (l *Listener) begin(p *pending, address netip.Addr) (full, crowded bool) {
 		evicted = append(evicted, victim)
 		return true
 	}
-	if address.IsValid() {
-		p.prefix = prefixOf(address)
+	if p.address.IsValid() {
+		p.prefix = prefixOf(p.address)
 		p.client = l.clientAt(p.prefix)
 		crowded = p.client.requests >= l.config.PerAddress && !evict(&p.client.unknown)
 	}

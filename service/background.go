@@ -23,6 +23,7 @@ func (p *Process) startBackground(ctx context.Context) {
 	start("follow changes of keys", func(ctx context.Context) error {
 		return p.store.ListenKeys(ctx, p.keys.Forget)
 	})
+	start("store the last use of keys", p.keys.Run)
 	start("follow changes of schemas", func(ctx context.Context) error {
 		return p.store.ListenSchemas(ctx, p.noticeSchemas)
 	})

@@ -53,7 +53,7 @@ func (p *Process) wire(e Extensions) error {
 	if err != nil {
 		return err
 	}
-	if p.keys, err = auth.NewKeys(auth.Config{Store: p.store.KeyTables, Operators: operators}); err != nil {
+	if p.keys, err = auth.NewKeys(auth.Config{Store: p.store.KeyTables, Operators: operators, Address: listen.ClientAddress, Log: p.log}); err != nil {
 		return err
 	}
 	limits := p.config.Limits

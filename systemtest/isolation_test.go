@@ -252,6 +252,7 @@ var tries = map[string]try{
 	"deleteSubscription":  {status: []int{204}},
 	"createKey":           {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
 	"listKeys":            {status: []int{200}, own: true},
+	"rotateKey":           {status: []int{201}, own: true},
 	"revokeKey":           {status: []int{204}},
 	"whoami":              {status: []int{200}, own: true},
 	"deleteProjection":    {status: []int{204}},
@@ -267,6 +268,7 @@ var tries = map[string]try{
 	"changeTenant":     {body: text(`{"state":"active"}`), status: []int{200}, own: true},
 	"createTenantKey":  {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
 	"listTenantKeys":   {status: []int{200}, own: true},
+	"rotateTenantKey":  {status: []int{201}, own: true},
 	"revokeTenantKey":  {status: []int{204}},
 	"redactEvent":      {body: text(`{"reason":"by %s"}`), status: []int{409}}, // it can be read
 	"deleteTenant":     {query: "?confirm=%s", status: []int{202}, own: true},
@@ -299,7 +301,7 @@ var sequence = []string{
 	"putRetention", "getRetention", "listRetention", "runRetention", "getReports", "putReports",
 	"putUpcaster", "getUpcaster", "listUpcasters", "previewUpcaster", "deleteUpcaster",
 	"putSchema", "putSchemaRule", "getSchema", "getSchemaVersion", "listSchemas", "eventContract", "checkSchema", "deleteSchema",
-	"whoami", "createKey", "listKeys", "revokeKey", "createTenantKey", "listTenantKeys", "revokeTenantKey", "redactEvent",
+	"whoami", "createKey", "listKeys", "rotateKey", "revokeKey", "createTenantKey", "listTenantKeys", "rotateTenantKey", "revokeTenantKey", "redactEvent",
 	"createTenant", "listAllDocuments", "getTotals", "getAllLag", "listTenants", "listMembers", "getTenant", "changeTenant",
 	"livez", "readyz", "metrics", "contract", "docs", "docsErrors",
 	"deleteWebhook", "deleteRetention", "deleteProjection", "deleteAggregate", "deleteTenant",
@@ -525,7 +527,7 @@ func (s *side) keep(t *testing.T, operation string, a answer) {
 	t.Helper()
 	var made struct{ Id, MemberId string }
 	switch operation {
-	case "startRebuild", "createKey", "createTenantKey", "joinSubscription", "addWebhookSecret":
+	case "startRebuild", "createKey", "createTenantKey", "rotateKey", "rotateTenantKey", "joinSubscription", "addWebhookSecret":
 		if err := json.Unmarshal(a.body, &made); err != nil {
 			t.Fatal(err)
 		}
@@ -533,7 +535,7 @@ func (s *side) keep(t *testing.T, operation string, a answer) {
 	switch operation {
 	case "startRebuild":
 		s.rebuild = made.Id
-	case "createKey", "createTenantKey":
+	case "createKey", "createTenantKey", "rotateKey", "rotateTenantKey":
 		s.spareKey = made.Id
 	case "joinSubscription":
 		s.member = made.MemberId

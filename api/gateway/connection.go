@@ -282,12 +282,7 @@ func (g *connection) authenticate(m *clientMessage) error {
 	}
 	if err != nil {
 		if e, ok := errors.AsType[*domain.Error](err); ok && e.Where == "Authorization" {
-			message := e.Message
-			if e.Code == domain.CodeUnauthenticated {
-				// The usual message mentions a header, which a message does not have.
-				message = "this key does not work; send AUTH with one that has not been revoked"
-			}
-			err = domain.Errorf(e.Code, "key", "%s", message)
+			err = domain.Errorf(e.Code, "key", "%s", e.Message)
 		}
 		return err
 	}

@@ -275,11 +275,27 @@ type BadLine struct {
 
 // Caller defines model for Caller.
 type Caller struct {
-	Tenant *Named `json:"tenant,omitempty"`
-	Key    *Named `json:"key,omitempty"`
+	Tenant *Named      `json:"tenant,omitempty"`
+	Key    *CallersKey `json:"key,omitempty"`
 
 	// Scopes Those of the key; of an operator's key, `operator`.
 	Scopes []Scope `json:"scopes"`
+}
+
+// CallersKey defines model for CallersKey.
+type CallersKey struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id   UUID   `json:"id"`
+	Name string `json:"name"`
+
+	// Networks The client addresses from which the key works, in CIDR notation. Without any, it works from all. The service must know
+	// its clients' addresses: behind a proxy it needs the setting `proxies.trusted`.
+	Networks Networks `json:"networks,omitempty"`
+
+	// ExpiresAt Missing if the key does not expire.
+	ExpiresAt *Time `json:"expiresAt,omitempty"`
 }
 
 // CloudEvent A CloudEvent 1.0. What stands beside these fields is an extension: a string, `true` or `false`, or a whole number of 32 bits. The
@@ -495,10 +511,17 @@ type CreatedKey struct {
 	// Id 36 characters, with hyphens.
 	//
 	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
-	Id        UUID    `json:"id"`
-	Name      string  `json:"name"`
-	Scopes    []Scope `json:"scopes"`
-	CreatedAt Time    `json:"createdAt"`
+	Id     UUID    `json:"id"`
+	Name   string  `json:"name"`
+	Scopes []Scope `json:"scopes"`
+
+	// Networks The client addresses from which the key works, in CIDR notation. Without any, it works from all. The service must know
+	// its clients' addresses: behind a proxy it needs the setting `proxies.trusted`.
+	Networks  Networks `json:"networks,omitempty"`
+	CreatedAt Time     `json:"createdAt"`
+
+	// ExpiresAt Missing if the key does not expire.
+	ExpiresAt *Time `json:"expiresAt,omitempty"`
 
 	// Key The secret. It is shown this once.
 	Key string `json:"key"`
@@ -1040,16 +1063,35 @@ type Key struct {
 	// Id 36 characters, with hyphens.
 	//
 	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
-	Id        UUID    `json:"id"`
-	Name      string  `json:"name"`
-	Scopes    []Scope `json:"scopes"`
-	CreatedAt Time    `json:"createdAt"`
-	RevokedAt *Time   `json:"revokedAt,omitempty"`
+	Id     UUID    `json:"id"`
+	Name   string  `json:"name"`
+	Scopes []Scope `json:"scopes"`
+
+	// Networks The client addresses from which the key works, in CIDR notation. Without any, it works from all. The service must know
+	// its clients' addresses: behind a proxy it needs the setting `proxies.trusted`.
+	Networks  Networks `json:"networks,omitempty"`
+	CreatedAt Time     `json:"createdAt"`
+
+	// LastUsedAt Accurate to about ten minutes. Missing if the key was not used.
+	LastUsedAt *Time `json:"lastUsedAt,omitempty"`
+
+	// ExpiresAt Missing if the key does not expire.
+	ExpiresAt *Time `json:"expiresAt,omitempty"`
+	RevokedAt *Time `json:"revokedAt,omitempty"`
+
+	// RotatedTo The id of the key that replaces it.
+	RotatedTo string `json:"rotatedTo,omitempty"`
 }
 
 // KeyList defines model for KeyList.
 type KeyList struct {
 	Keys []Key `json:"keys"`
+}
+
+// KeyRotation defines model for KeyRotation.
+type KeyRotation struct {
+	// Overlap Seconds for which the rotated key still works; 0: it is revoked at once.
+	Overlap *int64 `json:"overlap,omitempty"`
 }
 
 // Lag defines model for Lag.
@@ -1184,6 +1226,10 @@ type Named struct {
 	Name string `json:"name"`
 }
 
+// Networks The client addresses from which the key works, in CIDR notation. Without any, it works from all. The service must know
+// its clients' addresses: behind a proxy it needs the setting `proxies.trusted`.
+type Networks = []string
+
 // NewEvent At most 1 MiB of data and metadata together. U+0000 cannot be kept. A number has at most 309 digits before the decimal point and 340 after it, written without an exponent; written so, data and metadata have at most 2 MiB each.
 type NewEvent struct {
 	// Id Names the event permanently; repeating it appends nothing.
@@ -1215,6 +1261,13 @@ type NewKey struct {
 
 	// Scopes In order: for each category the first that is about it decides, and where none is, it is denied.
 	Scopes []Scope `json:"scopes"`
+
+	// Networks The client addresses from which the key works, in CIDR notation. Without any, it works from all. The service must know
+	// its clients' addresses: behind a proxy it needs the setting `proxies.trusted`.
+	Networks Networks `json:"networks,omitempty"`
+
+	// ExpiresAt When the key stops working: in the future, at most 10 years from now. Without it, never.
+	ExpiresAt *Time `json:"expiresAt,omitempty"`
 }
 
 // NewRebuild defines model for NewRebuild.
@@ -3391,6 +3444,9 @@ type PutAggregateJSONRequestBody = Aggregate
 // CreateKeyJSONRequestBody defines body for CreateKey for application/json ContentType.
 type CreateKeyJSONRequestBody = NewKey
 
+// RotateKeyJSONRequestBody defines body for RotateKey for application/json ContentType.
+type RotateKeyJSONRequestBody = KeyRotation
+
 // CreateProjectionJSONRequestBody defines body for CreateProjection for application/json ContentType.
 type CreateProjectionJSONRequestBody = Definition
 
@@ -3456,6 +3512,9 @@ type RedactEventJSONRequestBody = Redaction
 
 // CreateTenantKeyJSONRequestBody defines body for CreateTenantKey for application/json ContentType.
 type CreateTenantKeyJSONRequestBody = NewKey
+
+// RotateTenantKeyJSONRequestBody defines body for RotateTenantKey for application/json ContentType.
+type RotateTenantKeyJSONRequestBody = KeyRotation
 
 // PreviewUpcasterJSONRequestBody defines body for PreviewUpcaster for application/json ContentType.
 type PreviewUpcasterJSONRequestBody = UpcasterPreview
@@ -3989,6 +4048,9 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	add("DELETE", "/v1/tenants/{tenantId}/keys/{keyId}", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeRevokeTenantKey, operations.RevokeTenantKey)
 	})
+	add("POST", "/v1/tenants/{tenantId}/keys/{keyId}/rotate", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeRotateTenantKey, operations.RotateTenantKey)
+	})
 	add("GET", "/v1/keys", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeListKeys, operations.ListKeys)
 	})
@@ -3997,6 +4059,9 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	})
 	add("DELETE", "/v1/keys/{keyId}", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeRevokeKey, operations.RevokeKey)
+	})
+	add("POST", "/v1/keys/{keyId}/rotate", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeRotateKey, operations.RotateKey)
 	})
 	add("GET", "/v1/whoami", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeWhoami, operations.Whoami)
@@ -4067,6 +4132,12 @@ type CreateKeyRequest struct {
 // RevokeKeyRequest is the decoded request of an operation.
 type RevokeKeyRequest struct {
 	KeyId KeyId
+}
+
+// RotateKeyRequest is the decoded request of an operation.
+type RotateKeyRequest struct {
+	KeyId KeyId
+	Body  RotateKeyJSONRequestBody
 }
 
 // GetLagRequest is the decoded request of an operation.
@@ -4515,6 +4586,13 @@ type RevokeTenantKeyRequest struct {
 	KeyId    KeyId
 }
 
+// RotateTenantKeyRequest is the decoded request of an operation.
+type RotateTenantKeyRequest struct {
+	TenantId TenantId
+	KeyId    KeyId
+	Body     RotateTenantKeyJSONRequestBody
+}
+
 // CreateTicketRequest is the decoded request of an operation.
 type CreateTicketRequest struct {
 }
@@ -4663,6 +4741,9 @@ type Operations[C any] interface {
 	// RevokeKey Revoke a key of the caller's tenant
 	// (DELETE /v1/keys/{keyId})
 	RevokeKey(ctx context.Context, caller C, request RevokeKeyRequest) (*Response, error)
+	// RotateKey Rotate a key of the caller's tenant
+	// (POST /v1/keys/{keyId}/rotate)
+	RotateKey(ctx context.Context, caller C, request RotateKeyRequest) (*Response, error)
 	// GetLag Get the lag of groups and projections
 	// (GET /v1/lag)
 	GetLag(ctx context.Context, caller C, request GetLagRequest) (*Response, error)
@@ -4897,6 +4978,9 @@ type Operations[C any] interface {
 	// RevokeTenantKey Revoke a tenant's key
 	// (DELETE /v1/tenants/{tenantId}/keys/{keyId})
 	RevokeTenantKey(ctx context.Context, caller C, request RevokeTenantKeyRequest) (*Response, error)
+	// RotateTenantKey Rotate a tenant's key
+	// (POST /v1/tenants/{tenantId}/keys/{keyId}/rotate)
+	RotateTenantKey(ctx context.Context, caller C, request RotateTenantKeyRequest) (*Response, error)
 	// CreateTicket Create a ticket, which replaces a key for a short time
 	// (POST /v1/tickets)
 	CreateTicket(ctx context.Context, caller C, request CreateTicketRequest) (*Response, error)
@@ -5111,6 +5195,17 @@ func decodeRevokeKey(ctx echo.Context) (request RevokeKeyRequest, err error) {
 	if err != nil {
 		return request, invalidParameter("keyId", err)
 	}
+	return request, err
+}
+
+func decodeRotateKey(ctx echo.Context) (request RotateKeyRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "keyId", ctx.Param("keyId"), &request.KeyId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("keyId", err)
+	}
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
 	return request, err
 }
 
@@ -6165,6 +6260,23 @@ func decodeRevokeTenantKey(ctx echo.Context) (request RevokeTenantKeyRequest, er
 	if err != nil {
 		return request, invalidParameter("keyId", err)
 	}
+	return request, err
+}
+
+func decodeRotateTenantKey(ctx echo.Context) (request RotateTenantKeyRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &request.TenantId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("tenantId", err)
+	}
+	err = runtime.BindStyledParameterWithOptions("simple", "keyId", ctx.Param("keyId"), &request.KeyId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("keyId", err)
+	}
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
 	return request, err
 }
 

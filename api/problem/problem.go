@@ -40,7 +40,7 @@ func Kinds() []Kind {
 		{domain.CodeInvalidRequest, 400, 0, "Invalid request", "The field where names the parameter, header or body field; detail says what it must be. Correct the request."},
 		{domain.CodeInvalidJSON, 400, 0, "Invalid JSON", "The body is not JSON, or contains what PostgreSQL cannot store: U+0000, lone surrogates, numbers that are too long, or nesting that is too deep. where and the byte offset in detail say where."},
 		{domain.CodeDuplicateID, 400, 0, "Duplicate event id in the request", "Give each event of a request its own id."},
-		{domain.CodeUnauthenticated, 401, 0, "Authentication required", "Send Authorization: Bearer with a key that has not been revoked."},
+		{domain.CodeUnauthenticated, 401, 0, "Authentication required", "Send Authorization: Bearer with a key that has neither expired nor been revoked."},
 		{domain.CodeForbidden, 403, 0, "The key does not allow this", "Use a key with one of the scopes that detail names."},
 		{domain.CodeTenantSuspended, 403, 0, "The tenant is suspended", "The operator has suspended the tenant or is deleting it."},
 		{domain.CodeQuotaExceeded, 403, 0, "Quota exceeded", "detail names the kind and the quota. Remove things of that kind that are no longer needed."},

@@ -1327,19 +1327,40 @@ export interface NewKey {
   name: string;
   /** In order: for each category the first that is about it decides, and where none is, it is denied. */
   scopes: Scope[];
+  networks?: Networks;
+  /** When the key stops working: in the future, at most 10 years from now. Without it, never. */
+  expiresAt?: string;
+}
+
+/**
+ * The client addresses from which the key works, in CIDR notation. Without any, it works from all. The service must know
+ * its clients' addresses: behind a proxy it needs the setting `proxies.trusted`.
+ */
+export type Networks = string[];
+
+export interface KeyRotation {
+  /** Seconds for which the rotated key still works; 0: it is revoked at once. */
+  overlap?: number;
 }
 
 export interface Key {
   id: UUID;
   name: string;
   scopes: Scope[];
+  networks?: Networks;
   createdAt: string;
+  /** Accurate to about ten minutes. Missing if the key was not used. */
+  lastUsedAt?: string;
+  /** Missing if the key does not expire. */
+  expiresAt?: string;
   revokedAt?: string;
+  /** The id of the key that replaces it. */
+  rotatedTo?: string;
 }
 
 export interface Caller {
   tenant?: Named;
-  key?: Named;
+  key?: CallersKey;
   /** Those of the key; of an operator's key, `operator`. */
   scopes: Scope[];
 }
@@ -1349,11 +1370,22 @@ export interface Named {
   name: string;
 }
 
+export interface CallersKey {
+  id: UUID;
+  name: string;
+  networks?: Networks;
+  /** Missing if the key does not expire. */
+  expiresAt?: string;
+}
+
 export interface CreatedKey {
   id: UUID;
   name: string;
   scopes: Scope[];
+  networks?: Networks;
   createdAt: string;
+  /** Missing if the key does not expire. */
+  expiresAt?: string;
   /** The secret. It is shown this once. */
   key: string;
 }
@@ -2130,9 +2162,11 @@ export const operations = {
   listTenantKeys: { method: "GET", path: "/v1/tenants/{tenantId}/keys", query: ["pageSize", "pageToken"], repeatable: true },
   createTenantKey: { method: "POST", path: "/v1/tenants/{tenantId}/keys" },
   revokeTenantKey: { method: "DELETE", path: "/v1/tenants/{tenantId}/keys/{keyId}", repeatable: true },
+  rotateTenantKey: { method: "POST", path: "/v1/tenants/{tenantId}/keys/{keyId}/rotate" },
   listKeys: { method: "GET", path: "/v1/keys", query: ["pageSize", "pageToken"], repeatable: true },
   createKey: { method: "POST", path: "/v1/keys" },
   revokeKey: { method: "DELETE", path: "/v1/keys/{keyId}", repeatable: true },
+  rotateKey: { method: "POST", path: "/v1/keys/{keyId}/rotate" },
   whoami: { method: "GET", path: "/v1/whoami", repeatable: true },
   livez: { method: "GET", path: "/livez", repeatable: true, raw: true },
   readyz: { method: "GET", path: "/readyz", repeatable: true },
@@ -3926,6 +3960,18 @@ export abstract class Operations {
     return this.send(operations.revokeTenantKey, [tenantId, keyId], options);
   }
 
+  /**
+   * Rotate a tenant's key.
+   *
+   * Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+   * lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+   * secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+   * secret was lost. A revoked or expired key cannot be rotated.
+   */
+  rotateTenantKey(tenantId: UUID, keyId: UUID, body: KeyRotation | undefined = undefined, options: CallOptions = {}): Promise<CreatedKey> {
+    return this.send(operations.rotateTenantKey, [tenantId, keyId], options, body);
+  }
+
   /** List the keys of the caller's tenant. */
   listKeys(options: ListKeysOptions = {}): Promise<KeyList> {
     return this.send(operations.listKeys, [], options);
@@ -3943,6 +3989,18 @@ export abstract class Operations {
   /** Revoke a key of the caller's tenant. */
   revokeKey(keyId: UUID, options: CallOptions = {}): Promise<void> {
     return this.send(operations.revokeKey, [keyId], options);
+  }
+
+  /**
+   * Rotate a key of the caller's tenant.
+   *
+   * Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+   * lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
+   * secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
+   * secret was lost. A revoked or expired key cannot be rotated.
+   */
+  rotateKey(keyId: UUID, body: KeyRotation | undefined = undefined, options: CallOptions = {}): Promise<CreatedKey> {
+    return this.send(operations.rotateKey, [keyId], options, body);
   }
 
   /**
