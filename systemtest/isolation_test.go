@@ -401,8 +401,8 @@ func (s *side) view(t *testing.T, all map[string]endpoint) string {
 }
 
 // inPassing matches what differs between two answers although nothing has changed: the id of a problem, the lag, the
-// time when a member last sent a sign of life, and the time when retention last ran by itself.
-var inPassing = regexp.MustCompile(`,?("requestId":"[^"]*"|"seconds":[0-9.e+-]+|"(aliveAt|askedAt|lastRunAt)":"[^"]*")`)
+// times when a member last sent a sign of life, when retention last ran by itself, and when a key was last used.
+var inPassing = regexp.MustCompile(`,?("requestId":"[^"]*"|"seconds":[0-9.e+-]+|"(aliveAt|askedAt|lastRunAt|lastUsedAt)":"[^"]*")`)
 
 // changed are the lines in which two views differ.
 func changed(before, after string) string {
