@@ -71,51 +71,54 @@ func (s *Postgres) CreateKey(ctx context.Context, key APIKey) error {
 // rotated, has expired or was revoked. Other errors are those of CreateKey, and domain.CodeNotFound if there is no such
 // key.
 func (s *Postgres) RotateKey(ctx context.Context, old KeyID, replacement APIKey, overlap time.Duration) (created APIKey, err error) {
-	tenant := replacement.Tenant
-	err = s.addKey(ctx, tenant, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, `
-			insert into keys as k (tenant_id, key_id, name, hash, scopes, networks, created_at, expires_at)
-			select o.tenant_id, $3, o.name, $4, o.scopes, o.networks, now(), now() + (o.expires_at - o.created_at)
-			from keys o where o.tenant_id = $1 and o.key_id = $2
-			returning `+keyColumns, tenant, old, replacement.ID, replacement.Hash[:])
-		created, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (APIKey, error) { return scanKey(row) })
+	of := replacement.Tenant
+	err = s.addKey(ctx, of, func(tx pgx.Tx) error {
+		// A concurrent rotation waits here, and then finds that the key is rotated.
+		var now time.Time
+		rows, _ := tx.Query(ctx, "select "+keyColumns+", now() from keys k where k.tenant_id = $1 and k.key_id = $2 for update", of, old)
+		key, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (APIKey, error) { return scanKey(row, &now) })
 		if errors.Is(err, pgx.ErrNoRows) {
 			return noKey(old)
 		}
 		if err != nil {
+			return fmt.Errorf("read a key to rotate: %w", err)
+		}
+		if err := key.rotatable(now); err != nil {
+			return err
+		}
+		var lifetime *time.Duration
+		if !key.ExpiresAt.IsZero() {
+			lifetime = new(key.ExpiresAt.Sub(key.CreatedAt))
+		}
+		rows, _ = tx.Query(ctx, `
+			insert into keys as k (tenant_id, key_id, name, hash, scopes, networks, created_at, expires_at)
+			values ($1, $2, $3, $4, $5, $6, now(), now() + $7::interval)
+			returning `+keyColumns, of, replacement.ID, key.Name, replacement.Hash[:], key.Grants.Texts(), key.Networks, lifetime)
+		if created, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (APIKey, error) { return scanKey(row) }); err != nil {
 			return fmt.Errorf("create a key that replaces another: %w", err)
 		}
-		// A concurrent rotation waits here for the row, and then finds that the key is rotated.
-		rotated, err := pg.Exec(ctx, tx, "rotate a key", `
+		_, err = pg.Exec(ctx, tx, "rotate a key", `
 			update keys k set rotated_to = $3, expires_at = least(k.expires_at, now() + $4::interval)
-			where k.tenant_id = $1 and k.key_id = $2 and k.rotated_to is null and k.revoked_at is null
-				and coalesce(k.expires_at, 'infinity') > now()`, tenant, old, replacement.ID, overlap)
-		switch {
-		case err != nil:
-			return err
-		case rotated == 0:
-			return s.cannotRotate(ctx, tx, tenant, old)
-		case overlap == 0:
-			return revokeKey(ctx, tx, tenant, old)
+			where k.tenant_id = $1 and k.key_id = $2`, of, old, replacement.ID, overlap)
+		if err == nil && overlap == 0 {
+			err = revokeKey(ctx, tx, of, old)
 		}
-		return nil
+		return err
 	})
 	return created, err
 }
 
-// cannotRotate returns the reason why a key cannot be rotated.
-func (s *Postgres) cannotRotate(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id KeyID) error {
-	rows, _ := tx.Query(ctx, "select "+keyColumns+" from keys k where k.tenant_id = $1 and k.key_id = $2", tenant, id)
-	key, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (APIKey, error) { return scanKey(row) })
+// rotatable returns nil, or why the key cannot be rotated.
+func (k *APIKey) rotatable(now time.Time) error {
 	switch {
-	case err != nil:
-		return fmt.Errorf("read a key that was not rotated: %w", err)
-	case key.RotatedTo != KeyID{}:
-		return domain.Errorf(domain.CodeConflict, "path keyId", "key %s was already rotated, to key %s; if that key's secret is lost, rotate that key", id, key.RotatedTo)
-	case !key.RevokedAt.IsZero():
-		return domain.Errorf(domain.CodeConflict, "path keyId", "key %s was revoked; create a new key", id)
+	case k.RotatedTo != KeyID{}:
+		return domain.Errorf(domain.CodeConflict, "path keyId", "key %s was already rotated, to key %s; if that key's secret is lost, rotate that key", k.ID, k.RotatedTo)
+	case !k.RevokedAt.IsZero():
+		return domain.Errorf(domain.CodeConflict, "path keyId", "key %s was revoked; create a new key", k.ID)
+	case !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt):
+		return domain.Errorf(domain.CodeConflict, "path keyId", "key %s has expired; create a new key", k.ID)
 	}
-	return domain.Errorf(domain.CodeConflict, "path keyId", "key %s has expired; create a new key", id)
+	return nil
 }
 
 // addKey adds a key of a tenant in a transaction, checks the quota, and announces the change.
