@@ -47,7 +47,7 @@ and prints the position of the first one.`,
 	flags := command.Flags()
 	flags.StringVar(&f.expected, "expected-version", "", "the version that the stream must have: a number, none or exists (default: any)")
 	flags.StringVar(&f.id, "id", "", "the event's id, a UUID (default: a new one)")
-	flags.StringVar(&f.key, "idempotency-key", "", "with --lines: derives the ids of events without one")
+	flags.StringVar(&f.key, "idempotency-key", "", "derives the ids of events without one, so that repeating the command appends nothing")
 	flags.StringVar(&f.metadata, "metadata", "", "the event's metadata, as JSON")
 	flags.StringArrayVar(&f.tags, "tag", nil, "a tag of the event, such as course:c1; may be repeated")
 	flags.StringVar(&f.occurredAt, "occurred-at", "", "when it happened, as RFC 3339")
@@ -76,6 +76,9 @@ func (f *appendFlags) events(c *call) ([]json.RawMessage, error) {
 			text, err := io.ReadAll(io.LimitReader(c.in, publishLine))
 			if err != nil {
 				return nil, err
+			}
+			if len(text) == publishLine {
+				return nil, errors.New("the data is too large: at most 1 MiB is allowed")
 			}
 			event.Data = text
 		}

@@ -15,7 +15,7 @@ import (
 const completionTime = 2 * time.Second
 
 // completeNames has the shell complete the first argument of the subcommands that begin with NAME, with names that the
-// service lists. They are in the list at present.
+// service lists. It looks at the subcommands that the command has by then.
 func completeNames[P any](to *connection, command *cobra.Command, ask func(ctx context.Context, c *client.Client) (*http.Response, error), names func(page P) []string) {
 	complete := func(inner *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {

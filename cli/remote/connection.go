@@ -49,7 +49,7 @@ func (c *connection) asOperator() { c.variables = append([]string{operatorKey}, 
 // resolve completes the URL and the key that flags do not give. A profile that the user names replaces the environment; the
 // current profile applies if the environment has neither. A profile's key is for its own URL only.
 func (c *connection) resolve() error {
-	name := cmp.Or(c.profile, os.Getenv("MANIFOLD_PROFILE"))
+	name := c.named()
 	fromEnvironment := name == "" && c.readEnvironment()
 	if (c.url == "" || c.key == "") && !fromEnvironment {
 		all, err := readProfiles()
@@ -72,6 +72,9 @@ func (c *connection) resolve() error {
 	c.url = cmp.Or(c.url, defaultURL)
 	return nil
 }
+
+// named returns the profile that the user names, or "".
+func (c *connection) named() string { return cmp.Or(c.profile, os.Getenv("MANIFOLD_PROFILE")) }
 
 // readEnvironment takes what flags do not give from the environment, and reports whether it has a URL or a key. The first
 // variable of a key that is set applies. One that is set but empty is a mistake: it must not make the key of the next one,
@@ -100,6 +103,9 @@ func (c *connection) check() error {
 	if c.key == "" {
 		if c.variable != "" {
 			return fmt.Errorf("no key: the environment variable %s is set but empty; set it to a key, unset it, or give --key", c.variable)
+		}
+		if name := c.named(); name != "" {
+			return fmt.Errorf("profile %q has no key for this command: manifold profile set %s --key, or --operator-key", name, name)
 		}
 		return errNoKey
 	}

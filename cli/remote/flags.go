@@ -74,7 +74,11 @@ var outputFormats = [...]string{"table", "json", "yaml", "ndjson"}
 
 // outputFormat returns the format that flags of withJSON ask for; empty: for people.
 func outputFormat(command *cobra.Command) (string, error) {
-	if asJSON, _ := command.Flags().GetBool("json"); asJSON {
+	asJSON, err := command.Flags().GetBool("json")
+	if err != nil { // it has none of them; --output may be another flag
+		return "", nil
+	}
+	if asJSON {
 		return "ndjson", nil
 	}
 	format, _ := command.Flags().GetString("output") // empty without the flag

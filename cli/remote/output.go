@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
@@ -61,7 +60,7 @@ func (o *output) json(value any) error {
 func (o *output) yaml(value any) error {
 	text, err := json.Marshal(value)
 	if err == nil {
-		text, err = yaml.JSONToYAML(text)
+		text, err = appendYAML(nil, text)
 	}
 	if err != nil {
 		return err

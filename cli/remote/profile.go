@@ -22,7 +22,7 @@ type profile struct {
 	OperatorKey string `yaml:"operatorKey,omitempty"` // for the operator's commands
 }
 
-// key returns the profile's key that an environment variable would contain.
+// keyFor returns the profile's key that an environment variable would contain.
 func (p profile) keyFor(variable string) string {
 	if variable == operatorKey {
 		return p.OperatorKey
@@ -81,6 +81,9 @@ func (p profiles) write() error {
 	text, err := yaml.Marshal(p)
 	if err != nil {
 		return err
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target // the file may be a link into a collection of settings
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("save the profiles: %w", err)
@@ -149,7 +152,7 @@ What is not given stays.`,
 				if err := checkURL(url); err != nil {
 					return err
 				}
-				if p.URL != "" && p.URL != url && !tenant && !operator {
+				if p.URL != url {
 					p.Key, p.OperatorKey = "", "" // another service must not get them
 				}
 				p.URL = url

@@ -22,6 +22,9 @@ type reading struct {
 	rebuilds  []client.Rebuild // those that have not ended
 }
 
+// mostAsked is of how many projections top looks for rebuilds, with a request for each.
+const mostAsked = 50
+
 func topCommand() *cobra.Command {
 	to := &connection{}
 	every := 2 * time.Second
@@ -31,7 +34,8 @@ func topCommand() *cobra.Command {
 		Long: `Show how fast a tenant's log grows, how fast each projection and group proceeds, how far it lags behind, and the rebuilds under way,
 until Ctrl-C. Those that need attention come first: what is stopped, has dead letters, or lags furthest behind.
 
-Rates are positions per second since the last answer. Rebuilds are shown to keys that may read documents.`,
+Rates are positions per second since the last answer. Rebuilds are those of the first 50 projections, for keys that may read
+documents.`,
 		Args: cobra.NoArgs,
 		RunE: to.run(func(ctx context.Context, c *call) error {
 			if every < leastWatch {
@@ -59,16 +63,23 @@ func takeReading(ctx context.Context, c *call) (*reading, error) {
 		return nil, err
 	}
 	r := &reading{at: time.Now(), head: lag.Head, consumers: lag.Consumers}
+	asked := 0
 	for _, consumer := range lag.Consumers {
 		if consumer.Kind != "projection" {
 			continue
 		}
-		response, err := c.ListRebuilds(ctx, consumer.Name)
-		list, err := read[client.RebuildList](response, err)
-		if err != nil && response != nil && response.StatusCode == http.StatusForbidden {
+		if asked++; asked > mostAsked {
 			break
 		}
-		if err != nil {
+		response, err := c.ListRebuilds(ctx, consumer.Name)
+		list, err := read[client.RebuildList](response, err)
+		switch {
+		case err == nil:
+		case response != nil && response.StatusCode == http.StatusForbidden:
+			return r, nil
+		case response != nil && response.StatusCode == http.StatusNotFound: // it was removed meanwhile
+			continue
+		default:
 			return nil, err
 		}
 		for _, rebuild := range list.Rebuilds {
@@ -88,7 +99,9 @@ func (r *reading) print(out *output, before *reading) error {
 		elapsed = r.at.Sub(before.at).Seconds()
 		positions[""] = before.head
 		for _, lag := range before.consumers {
-			positions[consumerOf(lag)] = orZero(lag.Position)
+			if lag.Position != nil {
+				positions[consumerOf(lag)] = *lag.Position
+			}
 		}
 	}
 	rate := func(name string, position int64) string {
@@ -108,7 +121,11 @@ func (r *reading) print(out *output, before *reading) error {
 		return cmp.Or(cmp.Compare(urgency(b), urgency(a)), cmp.Compare(orZero(b.LagPositions), orZero(a.LagPositions)))
 	})
 	err := table[client.Lag]{isFixed: true, header: "RATE\t" + lagHeader, row: func(lag client.Lag) []any {
-		return append([]any{rate(consumerOf(lag), orZero(lag.Position))}, lagRow(lag)...)
+		perSecond := ""
+		if lag.Position != nil {
+			perSecond = rate(consumerOf(lag), *lag.Position)
+		}
+		return append([]any{perSecond}, lagRow(lag)...)
 	}}.print(out, each(consumers))
 	if err != nil || len(r.rebuilds) == 0 {
 		return err

@@ -59,7 +59,7 @@ It needs the operator's key.`,
 	command.Flags().StringVar(&prefix, "key-prefix", "", "only documents whose key begins with this, such as 2026-03")
 	command.Flags().BoolVar(&asCSV, "csv", false, "write CSV, for a spreadsheet or a program")
 	withJSON("the totals", command)
-	exclusiveFlags(command, "csv", "json")
+	exclusiveFlags(command, "csv", "json", "output")
 	return command
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,18 +34,24 @@ func (w *watching) run(ctx context.Context, c *call, print func(out *output) err
 	return repeatedly(ctx, c, time.Duration(*w), print)
 }
 
-// repeatedly calls print until the user ends it. It returns the first error.
+// repeatedly calls print until the user ends it. An error of the first call is returned; a later one is printed instead of
+// the answer.
 func repeatedly(ctx context.Context, c *call, every time.Duration, print func(out *output) error) error {
 	ticks := time.NewTicker(every)
 	defer ticks.Stop()
+	screen := &output{colour: c.out.colour, format: c.out.format}
 	for n := 0; ; n++ {
 		var text bytes.Buffer
-		screen := &output{to: &text, colour: c.out.colour, format: c.out.format}
+		screen.to = &text
 		if err := print(screen); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return err
+			if n == 0 {
+				return err
+			}
+			text.Reset()
+			fmt.Fprintln(c.people, err)
 		}
 		switch {
 		case isTerminal(c.out.to):

@@ -15,8 +15,8 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// listenedBytes is the most that a received message may have; the service sends less.
-const listenedBytes = 4 << 20
+// listenedBytes is the most that a received message may have. The service sends half as much at most.
+const listenedBytes = 32 << 20
 
 func webhookListen() *cobra.Command {
 	listen, answer, asJSON := "127.0.0.1:9000", http.StatusNoContent, false
@@ -24,8 +24,8 @@ func webhookListen() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "listen",
 		Short: "Receive messages of webhooks on this machine, verify and print them",
-		Long: `Receive messages of webhooks on this machine, print each with its headers, and say whether its signature is right, until Ctrl-C. It
-answers 204, and 401 where the signature is wrong. --answer 503 tries what the service does when a receiver fails.
+		Long: `Receive messages of webhooks on this machine, print them, and report whether their signatures are valid, until Ctrl-C. It answers
+204, and 401 where the signature is not valid. --answer 503 shows how the service reacts to a receiver that fails.
 
 Give the webhook's secret by --secret or WEBHOOK_SECRET. Without one, nothing is verified. The service must be allowed to send here:
 manifold dev is; otherwise see webhooks.allow in its configuration.`,
@@ -53,7 +53,7 @@ manifold dev is; otherwise see webhooks.allow in its configuration.`,
 	command.Flags().StringVar(&listen, "listen", listen, "the address to listen at")
 	command.Flags().StringArrayVar(&secrets, "secret", nil, "the webhook's secret (WEBHOOK_SECRET); may be repeated")
 	command.Flags().IntVar(&answer, "answer", answer, "the status to answer messages with that are verified")
-	command.Flags().BoolVar(&asJSON, "json", false, "print only the messages, one JSON object a line")
+	command.Flags().BoolVar(&asJSON, "json", false, "print only the messages that are not refused, one JSON value a line")
 	return command
 }
 
@@ -88,7 +88,7 @@ func (r *receiver) serve(ctx context.Context, address string, people io.Writer) 
 	for {
 		select {
 		case m := <-messages: // one at a time, so that they do not mix
-			if err := r.print(m); err != nil {
+			if err := r.print(m, people); err != nil {
 				return errors.Join(err, server.Close())
 			}
 		case err := <-ended:
@@ -111,45 +111,52 @@ type received struct {
 
 func (r *receiver) receive(ctx context.Context, w http.ResponseWriter, request *http.Request, to chan<- received) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, listenedBytes))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	m := received{header: request.Header, path: request.URL.Path, body: body}
-	for i, verifier := range r.verifiers {
-		if m.verdict = verifier.Verify(body, request.Header); m.verdict == nil {
-			break
-		}
-		if i == len(r.verifiers)-1 {
-			defer http.Error(w, m.verdict.Error(), http.StatusUnauthorized)
+	m := received{header: request.Header, path: request.URL.Path, body: body, verdict: err}
+	refusal := http.StatusBadRequest
+	if err == nil && len(r.verifiers) > 0 {
+		refusal = http.StatusUnauthorized
+		for _, verifier := range r.verifiers {
+			if m.verdict = verifier.Verify(body, request.Header); m.verdict == nil {
+				break
+			}
 		}
 	}
 	select {
 	case to <- m:
 	case <-ctx.Done():
 	}
-	if m.verdict == nil {
-		w.WriteHeader(r.answer)
+	if m.verdict != nil {
+		http.Error(w, m.verdict.Error(), refusal)
+		return
 	}
+	w.WriteHeader(r.answer)
 }
 
-func (r *receiver) print(m received) error {
-	if r.asJSON {
-		if !json.Valid(m.body) {
-			return r.out.printf("%q\n", m.body)
-		}
-		return r.out.json(json.RawMessage(m.body))
-	}
+// print prints a message. Anybody on this machine can send one, so what is not JSON is quoted.
+func (r *receiver) print(m received, people io.Writer) error {
 	verdict, colour := "verified", green
 	switch {
 	case m.verdict != nil:
-		verdict, colour = "NOT VERIFIED: "+m.verdict.Error(), red
+		verdict, colour = "REFUSED: "+m.verdict.Error(), red
 	case len(r.verifiers) == 0:
 		verdict, colour = "not verified", yellow
 	}
-	r.out.line(colour, "%s  %s  %s  %s", time.Now().Format(time.TimeOnly), m.path, m.header.Get("Webhook-Id"), verdict)
-	if json.Valid(m.body) {
-		return printIndented(r.out, m.body)
+	head := fmt.Sprintf("%s  %+q  %+q  %s", time.Now().Format(time.TimeOnly), m.path, m.header.Get("Webhook-Id"), verdict)
+	var value any = json.RawMessage(m.body)
+	if !json.Valid(m.body) {
+		value = string(m.body)
 	}
-	return r.out.printf("%s\n", m.body)
+	switch {
+	case r.asJSON && m.verdict != nil:
+		_, err := fmt.Fprintln(people, head)
+		return err
+	case r.asJSON:
+		return r.out.json(value)
+	}
+	r.out.line(colour, "%s", head)
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return printIndented(r.out, text)
 }

@@ -45,10 +45,16 @@ function clientOf(key: string): Client {
   });
 }
 
-/** Signs in with a key. It rejects if the service refuses the key, and changes nothing then. */
-export async function signIn(key: string): Promise<void> {
+/**
+ * Signs in with a key. It rejects if the service refuses the key, and changes nothing then. With `late`, it changes nothing
+ * if somebody has signed in or out meanwhile, either.
+ */
+export async function signIn(key: string, late = false): Promise<void> {
   const client = clientOf(key);
+  const before = session.value;
   const caller = await client.whoami();
+  if (late && session.value !== before) return;
+  take = undefined;
   session.value = { current: { key, caller, client } };
 }
 
@@ -129,9 +135,10 @@ function keyOfAnotherTab(): Promise<string | undefined> {
     channel.postMessage({ kind: "ask" });
     setTimeout(() => {
       resolve(undefined);
-      take = (key) => session.value.current || signIn(key).catch(() => {});
+      if (take !== resolve) return; // somebody has signed in or out
+      take = (key) => void signIn(key, true).catch(() => {});
+      setTimeout(() => (take = undefined), 5000);
     }, 100);
-    setTimeout(() => (take = undefined), 5000);
   });
 }
 

@@ -67,7 +67,8 @@ function Fields({ stream, name, command, sent }: { stream: string; name: string;
       sent();
     } catch (problem) {
       setError(problem);
-      if (problem instanceof ProblemError) renew(); // without an answer, the same command is sent again
+      // Without an answer, or with one that leaves the outcome open, the same command is sent again.
+      if (!dry && problem instanceof ProblemError && problem.status < 500) renew();
     }
   };
   return (
@@ -102,7 +103,9 @@ function dataOf(properties: Array<[string, Schema]>, texts: Record<string, strin
     }
     try {
       data[name] = JSON.parse(text);
-    } catch {
+      if (/^-?\d+$/.test(text) && !Number.isSafeInteger(data[name])) throw new RangeError();
+    } catch (problem) {
+      if (problem instanceof RangeError) throw new Error(`${name}: this page cannot send a number of so many digits; use manifold command send.`);
       throw new Error(`${name}: expected ${typeOf(schema) === "any" ? "JSON; put a text in quotes" : `JSON of type ${typeOf(schema)}`}.`);
     }
   }
@@ -114,7 +117,7 @@ function Input({ name, schema, required, value, set }: { name: string; schema: S
   const type = typeOf(schema);
   if (schema.enum !== undefined || type === "boolean") {
     const values = schema.enum ?? [true, false];
-    return <Select label={label} value={value} required={required} options={[["", "–"], ...values.map((one): [string, string] => [JSON.stringify(one), String(one)])]} onChange={(event) => set(event.currentTarget.value)} />;
+    return <Select label={label} value={value} required={required} options={[["", "–"], ...values.map((one): [string, string] => [JSON.stringify(one), typeof one === "string" ? one : JSON.stringify(one)])]} onChange={(event) => set(event.currentTarget.value)} />;
   }
   if (type === "object" || type === "array") return <Area label={`${label}, as JSON`} value={value} required={required} rows={3} title={schema.description} onInput={(event) => set(event.currentTarget.value)} />;
   const numeric = type === "number" || type === "integer";
