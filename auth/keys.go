@@ -127,10 +127,14 @@ func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, erro
 }
 
 // Refresh reads a credential's key again, for long-lived connections: the key may have expired or been revoked. It does
-// not check the client's address, which does not change. Other errors are those of Authenticate.
+// not check the client's address, which does not change. Other errors are those of Authenticate. An expired key is
+// refused also while the store fails.
 func (k *Keys) Refresh(ctx context.Context, of Credential) (Credential, error) {
 	if of.Operator {
 		return of, nil // operator keys do not change while the process runs
+	}
+	if k.expired(of.ExpiresAt) {
+		return Credential{}, expired(of.ExpiresAt)
 	}
 	name := keyName{of.Tenant, of.KeyID}
 	found, err := k.find(ctx, name)
@@ -165,14 +169,21 @@ func (k *Keys) credential(found entry, name keyName, refused func() error) (Cred
 	switch {
 	case !found.found || !key.RevokedAt.IsZero():
 		return Credential{}, refused()
-	case !key.ExpiresAt.IsZero() && !k.config.now().Before(key.ExpiresAt):
-		return Credential{}, domain.Errorf(domain.CodeUnauthenticated, "Authorization", "this key expired at %s; send another", key.ExpiresAt.Format(time.RFC3339))
+	case k.expired(key.ExpiresAt):
+		return Credential{}, expired(key.ExpiresAt)
 	case found.tenant != domain.TenantActive:
 		return Credential{}, domain.Errorf(domain.CodeTenantSuspended, "", "the tenant of this key is suspended or is being deleted; ask the operator")
 	}
 	return Credential{
 		Tenant: name.tenant, KeyID: name.id, Name: key.Name, Grants: key.Grants, Networks: key.Networks, ExpiresAt: key.ExpiresAt,
 	}, nil
+}
+
+// expired reports whether a key with the expiry no longer works. The zero time is none.
+func (k *Keys) expired(at time.Time) bool { return !at.IsZero() && !k.config.now().Before(at) }
+
+func expired(at time.Time) error {
+	return domain.Errorf(domain.CodeUnauthenticated, "Authorization", "this key expired at %s; send another", at.Format(time.RFC3339))
 }
 
 // operatorGrants are the grants of every operator key.

@@ -1,7 +1,10 @@
 package auth
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"slices"
 	"time"
 )
 
@@ -43,7 +46,10 @@ func (k *Keys) Run(ctx context.Context) error {
 	}
 }
 
-// recordUses stores the noted uses. After an error they stay noted.
+// usesAtOnce is how many uses a statement stores. It looks for each of its keys in each of its tenants.
+const usesAtOnce = 100
+
+// recordUses stores the noted uses. After an error those that are not stored stay noted.
 func (k *Keys) recordUses(ctx context.Context) error {
 	k.usesMu.Lock()
 	used := make([]keyName, 0, len(k.uses))
@@ -54,6 +60,18 @@ func (k *Keys) recordUses(ctx context.Context) error {
 	if len(used) == 0 {
 		return nil
 	}
+	slices.SortFunc(used, func(a, b keyName) int { // the keys of a tenant together
+		return cmp.Or(bytes.Compare(a.tenant[:], b.tenant[:]), bytes.Compare(a.id[:], b.id[:]))
+	})
+	for some := range slices.Chunk(used, usesAtOnce) {
+		if err := k.recordSome(ctx, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *Keys) recordSome(ctx context.Context, used []keyName) error {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
 	if err := k.config.Store.recordUses(ctx, used); err != nil {

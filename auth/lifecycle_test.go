@@ -60,6 +60,11 @@ func TestKeysExpire(t *testing.T) {
 	if n := s.asked.Load(); n != 1 {
 		t.Errorf("asked the store %d times", n)
 	}
+	k.Forget(tenant)
+	s.network.Cut()
+	if _, err := k.Refresh(t.Context(), holder); code(err) != domain.CodeUnauthenticated {
+		t.Errorf("a refresh while the database is away: %v", err)
+	}
 }
 
 // A key with networks works only from their addresses, and so do its tickets.

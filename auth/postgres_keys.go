@@ -215,10 +215,11 @@ func (s *Postgres) recordUses(ctx context.Context, used []keyName) error {
 	for i, name := range used {
 		tenants[i], ids[i] = name.tenant, name.id
 	}
+	// PostgreSQL plans the statement for its keys. A plan for any keys would read all those of the tenants.
 	_, err := s.db.System.Exec(ctx, `
 		update keys k set last_used_at = now()
 		where k.tenant_id = any ($1) and k.key_id = any ($2) and k.revoked_at is null
-			and coalesce(k.last_used_at, '-infinity') < now() - $3::interval`, tenants, ids, usePrecision)
+			and coalesce(k.last_used_at, '-infinity') < now() - $3::interval`, pgx.QueryExecModeDescribeExec, tenants, ids, usePrecision)
 	if err != nil {
 		return pg.Unavailable(fmt.Errorf("store the last use of keys: %w", err))
 	}

@@ -60,7 +60,8 @@ func (r *Rebuilds) rebuildLost(ctx context.Context) {
 		}
 		var rebuild domain.Rebuild
 		if err == nil {
-			rebuild, err = r.Start(ctx, id, Request{By: "service"})
+			// Snapshots may contain events that the log has lost, too.
+			rebuild, err = r.Start(ctx, id, Request{By: "service", RebuildOptions: domain.RebuildOptions{FromLog: true}})
 		}
 		switch {
 		case err == nil:
