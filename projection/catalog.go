@@ -115,22 +115,34 @@ func (c *Catalog) complete(ctx context.Context, owner domain.TenantID, definitio
 // the projections that Manifold itself deploys are reserved. A large definition takes seconds to compile, so the
 // request's budget pays for it.
 func (c *Catalog) Check(ctx context.Context, id domain.ProjectionID, definition domain.Definition) error {
+	return c.checkBy(ctx, c.rules, id, definition)
+}
+
+// CheckStored is Check for a definition that is deployed in its database. It may have indexes without effect, which Check
+// refuses.
+func (c *Catalog) CheckStored(ctx context.Context, id domain.ProjectionID, definition domain.Definition) error {
+	rules := c.rules
+	rules.NoOwnIndexes = nil
+	return c.checkBy(ctx, rules, id, definition)
+}
+
+func (c *Catalog) checkBy(ctx context.Context, rules folding.Rules, id domain.ProjectionID, definition domain.Definition) error {
 	if err := folding.CheckReserved(id, definition); err != nil {
 		return err
 	}
-	_, err := c.check(ctx, id, definition)
+	_, err := c.check(ctx, rules, id, definition)
 	return err
 }
 
-// check is Check without the reserved names. It returns the compiled fold.
-func (c *Catalog) check(ctx context.Context, id domain.ProjectionID, definition domain.Definition) (fold *folding.Fold, err error) {
+// check is checkBy without the reserved names. It returns the compiled fold.
+func (c *Catalog) check(ctx context.Context, rules folding.Rules, id domain.ProjectionID, definition domain.Definition) (fold *folding.Fold, err error) {
 	ctx, end, err := c.config.Requests.Begin(ctx, id.Owner, "give the definition fewer and shorter expressions")
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	err = budget.Work(ctx, func() error {
-		fold, err = c.rules.Compile(expr.MeterOf(ctx), id, definition)
+		fold, err = rules.Compile(expr.MeterOf(ctx), id, definition)
 		return err
 	})
 	return fold, err
