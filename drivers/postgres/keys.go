@@ -163,7 +163,7 @@ func (q *query) place(path domain.Path) int {
 // document that is read with its neighbours.
 const maxLookups = 10_000
 
-// rangeKeys are the keys in the range of one declared path. If it is used is known only to the database.
+// rangeKeys are the keys in the range of one declared path. Only the database knows whether it is used.
 type rangeKeys struct {
 	ids    string // selects the documents' ids
 	usable string // the condition: keys are complete, and there are not too many
