@@ -96,6 +96,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -132,6 +133,8 @@ type Driver struct {
 	transactions bool // the deployment supports transactions, and snapshots outside of them
 
 	wantsTransactions, noWildcardIndex, shardBuilds bool
+
+	firstKeyIndexed, allKeysIndexed atomic.Bool // the index of key1 is ready; all indexes of keys are, see indexKeys
 
 	queryTime time.Duration // time limit of a read; tests shorten it
 

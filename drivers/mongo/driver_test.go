@@ -81,7 +81,9 @@ func harness(fresh func(t testing.TB) string, config mongo.Config) drivertest.Ha
 	openHere := func(t *testing.T, url string) drivers.Driver {
 		config := config
 		config.URL = url
-		return openAs(t, config)
+		driver := openAs(t, config)
+		driver.UseAllKeys()
+		return driver
 	}
 	return drivertest.Harness{
 		Partial:  !config.Transactions,

@@ -45,16 +45,27 @@ func keyIndexes() []index {
 	return indexes
 }
 
-// indexKeys creates the indexes of keys in the common collection.
+// indexKeys creates the indexes of keys in the common collection. Keys are used when theirs is ready: without it, a page by
+// keys would read all rows of the build several times.
 func (d *Driver) indexKeys(ctx context.Context) {
 	indexes := keyIndexes()
 	err := d.createIndexes(ctx, commonCollection, indexes[:1]...)
 	if err == nil {
+		d.firstKeyIndexed.Store(true)
 		err = d.createIndexes(ctx, commonCollection, indexes[1:]...)
 	}
-	if err != nil && !isUnsupported(err) && ctx.Err() == nil {
+	switch {
+	case err == nil:
+		d.allKeysIndexed.Store(true)
+	case !isUnsupported(err) && ctx.Err() == nil:
 		d.log.WarnContext(ctx, "the keys of tenants' own projections have no index: ordered queries read all of a tenant's documents", "error", err)
 	}
+}
+
+// hasKeyIndex reports whether the index of the keys at a declared path is ready, and that of key1, which has the rows
+// without keys.
+func (d *Driver) hasKeyIndex(path int) bool {
+	return d.allKeysIndexed.Load() || path == 0 && d.firstKeyIndexed.Load()
 }
 
 // appendKeys appends the keys of a document.
@@ -78,7 +89,7 @@ func (d *Driver) prepareKeys(ctx context.Context, q prepared) (keyed prepared, o
 		return prepared{}, false, nil
 	}
 	path := placeAmong(q.place.keyed, q.Order[0].Path)
-	if path < 0 {
+	if path < 0 || !d.hasKeyIndex(path) {
 		return prepared{}, false, nil
 	}
 	keyed = q

@@ -9,9 +9,12 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	mongodb "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/mongo"
 	"github.com/manifold-es/manifold/drivers/mongo/mongotest"
 )
 
@@ -29,6 +32,7 @@ func TestRowsHaveKeys(t *testing.T) {
 	url := mongotest.FerretDB(t)
 	driver := open(t, url)
 	defer driver.Close()
+	driver.UseAllKeys()
 	tenant := domain.NewTenantID()
 	build, plain := keyed(tenant)
 	long := strings.Repeat("ä", domain.MaxOrderedCharacters)
@@ -103,6 +107,7 @@ func TestPagesAreReadByKeys(t *testing.T) {
 	url := mongotest.FerretDB(t)
 	driver := open(t, url)
 	defer driver.Close()
+	driver.UseAllKeys()
 	tenant := domain.NewTenantID()
 	build, plain := keyed(tenant)
 	save := func(build domain.Build, batch drivers.Batch) {
@@ -155,7 +160,8 @@ func TestPagesByKeysReadLittleOnMongoDB(t *testing.T) {
 	if err := driver.Save(t.Context(), build, tenant, batch); err != nil {
 		t.Fatal(err)
 	}
-	waitForIndex(t, url, "key16")
+	driver.AwaitIndexes()
+	indexFields(t, url, "key16")
 	for _, path := range []domain.Path{{"a"}, {"b", "c"}} {
 		for _, descending := range []bool{false, true} {
 			for _, after := range []*domain.SortKey{nil, {ID: "d", Values: []domain.Scalar{{Kind: domain.ScalarInt, Int: 5_000}}}} {
@@ -187,32 +193,56 @@ func TestPagesByKeysReadLittleOnMongoDB(t *testing.T) {
 	}
 }
 
-// The common collection has indexes of keys. On FerretDB it has only the first, since the others are partial.
-func TestKeysHaveAnIndex(t *testing.T) {
+// The common collection has indexes of keys, and keys are used only if theirs exists. FerretDB has only that of key1, since
+// the others are partial.
+func TestOnlyKeysWithAnIndexAreUsed(t *testing.T) {
 	t.Parallel()
 	url := mongotest.FerretDB(t)
+	tenant := domain.NewTenantID()
+	build, _ := keyed(tenant)
+	expect := func(what string, driver *mongo.Driver, path domain.Path, want string) {
+		t.Helper()
+		explanation, err := driver.Explain(t.Context(), build, tenant, domain.DocumentQuery{Limit: 5, Order: []domain.Order{{Path: path}}})
+		if err != nil || !strings.Contains(explanation.Statement, want) {
+			t.Errorf("%s: Explain gives %s, %v; want the order by %s", what, explanation.Statement, err, want)
+		}
+	}
 	driver := open(t, url)
 	defer driver.Close()
+	driver.AwaitIndexes()
 	want := bson.D{{Key: "tenant", Value: int32(1)}, {Key: "build", Value: int32(1)}, {Key: "key1", Value: int32(1)}, {Key: "_id", Value: int32(1)}}
 	var got bson.D
-	if err := bson.Unmarshal(waitForIndex(t, url, "key1"), &got); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+	if err := bson.Unmarshal(indexFields(t, url, "key1"), &got); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the index is on %v, %v; want %v", got, err, want)
 	}
+	expect("with an index", driver, domain.Path{"a"}, `"key1": 1`)
+	expect("without an index", driver, domain.Path{"b", "c"}, `"document.b.c": 1`)
+
+	if err := database(t, url).Collection("documents").Indexes().DropOne(t.Context(), "key1"); err != nil {
+		t.Fatal(err)
+	}
+	other := mongodb.IndexModel{Keys: bson.D{{Key: "other", Value: 1}}, Options: options.Index().SetName("key1")}
+	if _, err := database(t, url).Collection("documents").Indexes().CreateOne(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	failed := open(t, url)
+	defer failed.Close()
+	failed.AwaitIndexes()
+	expect("after the creation failed", failed, domain.Path{"a"}, `"document.a": 1`)
 }
 
-// waitForIndex returns the fields of an index of the common collection, which is created in the background.
-func waitForIndex(t *testing.T, url, name string) bson.Raw {
+// indexFields returns the fields of an index of the common collection.
+func indexFields(t *testing.T, url, name string) bson.Raw {
 	t.Helper()
-	collection := database(t, url).Collection("documents")
-	for {
-		specifications, err := collection.Indexes().ListSpecifications(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, specification := range specifications {
-			if specification.Name == name {
-				return specification.KeysDocument
-			}
+	specifications, err := database(t, url).Collection("documents").Indexes().ListSpecifications(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, specification := range specifications {
+		if specification.Name == name {
+			return specification.KeysDocument
 		}
 	}
+	t.Fatalf("there is no index %s", name)
+	return nil
 }
