@@ -163,15 +163,14 @@ func (q *query) place(path domain.Path) int {
 // document that is read with its neighbours.
 const maxLookups = 10_000
 
-// rangeKeys are the keys in the range of one declared path. Only the database knows whether it is used.
-type rangeKeys struct {
-	ids    string // selects the documents' ids
-	usable string // the condition: keys are complete, and there are not too many
-}
+// ifInRange is the condition that the keys in a range find its documents: keys are complete, and there are not too many.
+// Only the database knows.
+const ifInRange = "(select usable from range_keys)"
 
-// rangeOf returns the keys for the first range that all documents matching the filter are in. ok is false if there is
-// none that keys can find, or if the general index finds the documents. It is called after where.
-func (q *query) rangeOf(where domain.Predicate) (keys rangeKeys, ok bool) {
+// rangeOf returns the tables that a statement begins with to find documents by the keys in a range, see ifInRange and
+// fromRange. It is the first range that all documents matching the filter are in. ok is false if there is none that keys
+// can find, or if the general index finds the documents. It is called after where.
+func (q *query) rangeOf(where domain.Predicate) (tables string, ok bool) {
 	parts, ok := where.(domain.And)
 	if !ok {
 		parts = domain.And{where}
@@ -187,21 +186,21 @@ func (q *query) rangeOf(where domain.Predicate) (keys rangeKeys, ok bool) {
 		}
 	}
 	if place == 0 || q.generalUsable {
-		return rangeKeys{}, false
+		return "", false
 	}
 	id := "select k.id from " + keysTable + " k where k.tenant_id = $1::uuid and k.build = $2::bigint and k.id <> '' and k.place = " + strconv.Itoa(place) + " and "
-	keys.ids = id + q.between("k.key", ranges)
+	ids := id + q.between("k.key", ranges)
 	if longTextsMatch(ranges) {
-		keys.ids += " union all " + id + "k.key = " + q.text(drivers.KeyUnordered)
+		ids += " union all " + id + "k.key = " + q.text(drivers.KeyUnordered)
 	}
-	keys.usable = "(" + ifKeyed + " and (select count(*) from (" + keys.ids + " limit " + strconv.Itoa(maxLookups+1) + ") few) <= " + strconv.Itoa(maxLookups) + ")"
-	return keys, true
+	return "in_range as materialized (" + ids + " limit " + strconv.Itoa(maxLookups+1) + "), range_keys as materialized (select " + ifKeyed +
+		" and (select count(*) from in_range) <= " + strconv.Itoa(maxLookups) + " as usable), ", true
 }
 
 // fromRange is fromCondition by the keys in a range: their ids are sorted, and each document is looked up. The caller adds
-// the condition that they are usable. "offset 0" keeps the planner from reading the keys in the order of ids.
-func (q *query) fromRange(keys rangeKeys, source, condition string) string {
-	return "from (select id from (" + keys.ids + " offset 0) k order by id) k cross join lateral (select version, document " +
+// the condition ifInRange, after those that may spare reading the keys.
+func (q *query) fromRange(source, condition string) string {
+	return "from (select id from in_range order by id) k cross join lateral (select version, document " +
 		q.fromCondition(source, condition) + " and id = k.id offset 0) d where true"
 }
 
@@ -218,16 +217,17 @@ func (p *page) byKeys(place int, after *domain.SortKey) string {
 }
 
 // sortedRange is a page in an order that nothing has, of documents that keys in a range find.
-func (p *page) sortedRange(keys rangeKeys, source, matches string, after *domain.SortKey) string {
-	plain := p.sortedSlice(after, " and not "+keys.usable)
-	p.from = p.fromRange(keys, source, matches)
-	found := p.sortedSlice(after, " and "+keys.usable)
+func (p *page) sortedRange(tables, source, matches string, after *domain.SortKey) string {
+	plain := p.sortedSlice(after, " and not "+ifInRange)
+	p.tables, p.from = tables, p.fromRange(source, matches)
+	found := p.sortedSlice(after, " and "+ifInRange)
 	found.name = "found"
 	p.slices = append(p.slices, found, plain)
 	return p.statement()
 }
 
 // countRange counts the matching documents by keys in a range.
-func (q *query) countRange(keys rangeKeys, source, matches string) string {
-	return "select (select count(*) " + q.fromRange(keys, source, matches) + " and " + keys.usable + ") + (select count(*) " + q.fromCondition(source, matches) + " and not " + keys.usable + ")"
+func (q *query) countRange(tables, source, matches string) string {
+	return "with " + strings.TrimSuffix(tables, ", ") + " select (select count(*) " + q.fromRange(source, matches) + " and " + ifInRange + ") + (select count(*) " +
+		q.fromCondition(source, matches) + " and not " + ifInRange + ")"
 }

@@ -49,8 +49,8 @@ func (q *query) page(source string, asked domain.DocumentQuery) string {
 	if place := q.place(asked.Order[0].Path); place > 0 && !q.generalUsable {
 		return p.byKeys(place, asked.After)
 	}
-	if keys, ok := q.rangeOf(asked.Where); ok {
-		return p.sortedRange(keys, source, matches, asked.After)
+	if tables, ok := q.rangeOf(asked.Where); ok {
+		return p.sortedRange(tables, source, matches, asked.After)
 	}
 	return p.sorted(asked.After)
 }
@@ -81,7 +81,7 @@ func (q *query) byID(source string, where domain.Predicate, after, limit string,
 	afterID, byID := " and id > "+after, " order by id limit "+limit
 	q.useGeneral = false
 	matches := q.where(where)
-	keys, ok := q.rangeOf(where)
+	tables, ok := q.rangeOf(where)
 	if !q.generalUsable && !ok {
 		// If an equality fixes the key of a declared path, its index leads to the documents, in the order of their ids.
 		order := "id"
@@ -98,10 +98,10 @@ func (q *query) byID(source string, where domain.Predicate, after, limit string,
 		q.useGeneral = true
 		found = columns + "from (" + columns + q.from(source, where) + condition + " offset 0) found" + byID
 	} else {
-		found = "(" + columns + q.fromRange(keys, source, matches) + condition + " and " + keys.usable + byID + ") union all (" +
-			columns + q.fromCondition(source, matches) + condition + " and not " + keys.usable + byID + ")"
+		found = "(" + columns + q.fromRange(source, matches) + condition + " and " + ifInRange + byID + ") union all (" +
+			columns + q.fromCondition(source, matches) + condition + " and not " + ifInRange + byID + ")"
 	}
-	return "with scanned as materialized (" + columns + "from (" + columns + q.fromCondition(source, "true") + afterID +
+	return "with " + tables + "scanned as materialized (" + columns + "from (" + columns + q.fromCondition(source, "true") + afterID +
 		" order by id limit " + q.int(scannedPages*int64(page)) + ") next where " + matches + byID + "), found as materialized (" + found +
 		") " + columns + "from (select * from scanned where (select count(*) from scanned) = " + limit + " union all select * from found) page order by id"
 }
@@ -139,6 +139,7 @@ type page struct {
 	*query
 	order  []domain.Order
 	keys   []string // the sort keys of the order's paths
+	tables string   // the tables that the statement begins with, see rangeOf
 	from   string   // the source of all pages' documents: "from ... where ..."
 	limit  string
 	slices []slice
@@ -286,7 +287,7 @@ func (p *page) statement() string {
 		with = append(with, slice.name+" as materialized ("+slice.statement+")")
 		all = append(all, "select id, version, document, "+slice.last+" as last, "+strings.Join(columns, ", ")+" from "+slice.name+" where "+slice.part)
 	}
-	return "with " + strings.Join(with, ", ") + " select id, version, document from (" + strings.Join(all, " union all ") + ") page order by last, " +
+	return "with " + p.tables + strings.Join(with, ", ") + " select id, version, document from (" + strings.Join(all, " union all ") + ") page order by last, " +
 		p.directed(columns) + " limit " + p.limit
 }
 

@@ -165,7 +165,8 @@ func TestOwnCheckpointsReadNoDocuments(t *testing.T) {
 }
 
 // A query for a narrow range of a path that a tenant's own projection declares reads the documents in it, and for a page
-// by id also the next ones that it scans first, without statistics and with them.
+// by id also the next ones that it scans first, without statistics and with them. It reads the keys in the range once, and
+// none if the scan fills the page.
 func TestRangesOfOwnProjectionsReadLittle(t *testing.T) {
 	pgtest.NotOnCluster(t, "keys are not kept there")
 	t.Parallel()
@@ -180,8 +181,8 @@ func TestRangesOfOwnProjectionsReadLittle(t *testing.T) {
 	}
 	save(t, driver, build, tenant, batch)
 	driver.Close()
-	const table = "manifold_documents.documents"
-	total := rowsRead(t, db, table)
+	const table, keysTable = "manifold_documents.documents", "manifold_documents.document_keys"
+	total, totalKeys := rowsRead(t, db, table), rowsRead(t, db, keysTable)
 	numbers := domain.And{compared("a", domain.GreaterOrEqual, number(9_990)), compared("a", domain.Less, number(10_010))}
 	texts := domain.Text{Path: domain.Path{"b", "c"}, Test: domain.StartsWith, Text: "x1234"}
 	for _, analyzed := range []bool{false, true} {
@@ -190,7 +191,7 @@ func TestRangesOfOwnProjectionsReadLittle(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		expect := func(what string, documents, atMost int64, read func(driver drivers.Driver) (int64, error)) {
+		expect := func(what string, documents, atMost, keys int64, read func(driver drivers.Driver) (int64, error)) {
 			t.Helper()
 			driver := open(t, db)
 			if found, err := read(driver); err != nil || found != documents {
@@ -201,6 +202,11 @@ func TestRangesOfOwnProjectionsReadLittle(t *testing.T) {
 			if total = rowsRead(t, db, table); total-before > atMost {
 				t.Errorf("%s, analyzed %t: %d documents are read, want at most %d", what, analyzed, total-before, atMost)
 			}
+			before = totalKeys
+			// Beside the range, it may look up their checkpoint.
+			if totalKeys = rowsRead(t, db, keysTable); totalKeys-before > keys+8 {
+				t.Errorf("%s, analyzed %t: %d keys are read, want about %d", what, analyzed, totalKeys-before, keys)
+			}
 		}
 		for what, filter := range map[string]domain.Predicate{"numbers": numbers, "texts": texts} {
 			matching := map[string]int64{"numbers": 20, "texts": 10}[what]
@@ -210,13 +216,17 @@ func TestRangesOfOwnProjectionsReadLittle(t *testing.T) {
 					return int64(len(found)), err
 				}
 			}
-			expect(what, matching, scanned+100, page())
-			expect(what+" in another order", matching, 100, page(byPath("d", true)))
-			expect("the number of "+what, matching, 100, func(driver drivers.Driver) (int64, error) { return driver.Count(t.Context(), build, tenant, filter) })
+			expect(what, matching, scanned+100, matching, page())
+			expect(what+" in another order", matching, 100, matching, page(byPath("d", true)))
+			expect("the number of "+what, matching, 100, matching, func(driver drivers.Driver) (int64, error) { return driver.Count(t.Context(), build, tenant, filter) })
 		}
 		everything := compared("a", domain.GreaterOrEqual, number(0))
-		expect("the number of all", all, all+100, func(driver drivers.Driver) (int64, error) {
+		expect("the number of all", all, all+100, 10_001, func(driver drivers.Driver) (int64, error) {
 			return driver.Count(t.Context(), build, tenant, everything)
+		})
+		expect("a page of all", limit, scanned+100, 0, func(driver drivers.Driver) (int64, error) {
+			found, err := driver.Query(t.Context(), build, tenant, domain.DocumentQuery{Where: everything, Limit: limit})
+			return int64(len(found)), err
 		})
 	}
 }

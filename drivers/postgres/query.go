@@ -110,8 +110,8 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 		q.keyed = d.keepsKeys(build)
 		source, matches := d.readFrom(build), q.where(where)
 		sql := "select count(*) " + q.fromCondition(source, matches)
-		if keys, ok := q.rangeOf(where); ok {
-			sql = q.countRange(keys, source, matches)
+		if tables, ok := q.rangeOf(where); ok {
+			sql = q.countRange(tables, source, matches)
 		}
 		if read, err = q.statement(sql); err != nil {
 			return 0, err
