@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
@@ -169,28 +170,8 @@ func TestMigrationsRunOnADistributedDatabase(t *testing.T) {
 		return all
 	}
 	fresh := schemas()
-	names, err := fs.Glob(migrations.Files, "*.down.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
-	for _, name := range slices.Backward(names) {
-		if number, _, _ := strings.Cut(name, "_"); number <= lastUndistributed {
-			break
-		}
-		text, err := fs.ReadFile(migrations.Files, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, statement := range migrations.Statements(string(text)) {
-			if _, err := super.Exec(ctx, statement); err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-		}
-	}
-	if _, err := super.Exec(ctx, "update manifold_schema set version = $1::text::bigint", lastUndistributed); err != nil {
-		t.Fatal(err)
-	}
+	downTo(t, super, lastUndistributed)
 	if err := migrations.Up(ctx, db.URL(pgtest.RoleMigrator), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -201,6 +182,31 @@ func TestMigrationsRunOnADistributedDatabase(t *testing.T) {
 	}
 	if missing, err := migrations.Undistributed(ctx, super); err != nil || len(missing) > 0 {
 		t.Errorf("not distributed: %q, %v", missing, err)
+	}
+}
+
+// downTo reverts the migrations after a version, such as "0021", also on a distributed database.
+func downTo(t *testing.T, super *pgxpool.Pool, version string) {
+	t.Helper()
+	ctx := t.Context()
+	names, err := fs.Glob(migrations.Files, "*.down.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Backward(names) {
+		if number, _, _ := strings.Cut(name, "_"); number <= version {
+			break
+		}
+		text, err := fs.ReadFile(migrations.Files, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pgx.BeginFunc(ctx, super, func(tx pgx.Tx) error { return migrations.Apply(ctx, tx, string(text)) }); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	if _, err := super.Exec(ctx, "update manifold_schema set version = $1::text::bigint", version); err != nil {
+		t.Fatal(err)
 	}
 }
 

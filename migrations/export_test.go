@@ -6,5 +6,8 @@ var ScramVerifier = scramVerifier
 // Statements is statements, for the tests.
 var Statements = statements
 
+// Apply is apply, for the tests.
+var Apply = apply
+
 // Files has the migrations, for the tests.
 var Files = files
