@@ -98,6 +98,8 @@ func TestCheckSQL(t *testing.T) {
 			"with m as (update logs l set head = 1 where l.tenant_id = $1 returning l.head) select clock_timestamp() from m",
 			"select coalesce((select l.head from logs l where l.tenant_id = $1), 0) union all select 1 from events e where e.tenant_id = $1",
 			"update logs l set last_at = now() + $2::bigint * interval '1 second' where l.tenant_id = $1 and l.last_at <= now()",
+			"select from tenants t where t.tenant_id = $1 for no key update",
+			"select from webhooks w where w.tenant_id = $1 for share",
 			"a message about events from keys",
 		},
 		"logs: no tenant": {
@@ -171,8 +173,12 @@ func TestCheckSQL(t *testing.T) {
 			"delete from logs l where l.tenant_id = $1 and l.last_at + interval '1 day' < now()",
 		},
 		"returning: now() is not immutable": {"update logs l set head = 1 where l.tenant_id = $1 returning now()"},
-		"ctid":                              {"delete from events e where e.tenant_id = $1 and e.ctid = any ($2)"},
-		"set_config":                        {"select set_config('manifold.tenant', $1, true)"},
+		"tenants: a shared lock of a reference table; use no key update": {
+			"select from tenants t where t.tenant_id = $1 for share",
+			"select from keys k where k.tenant_id = $1 and exists (select 1 from tenants t where t.tenant_id = $1 for key share)",
+		},
+		"ctid":       {"delete from events e where e.tenant_id = $1 and e.ctid = any ($2)"},
+		"set_config": {"select set_config('manifold.tenant', $1, true)"},
 	} {
 		for _, sql := range statements {
 			if got := strings.Join(checkSQL(sql), "; "); got != want {
@@ -339,6 +345,7 @@ var (
 	onColumn     = regexp.MustCompile(`\b[a-z]\w*(?:\.\w+)? [-+] \S*\binterval\b`)
 	onNow        = regexp.MustCompile(`\bnow\(\) [-+] `)
 	columnOf     = regexp.MustCompile(`\b[a-z]\w*\.[a-z]\w*`)
+	sharedLock   = regexp.MustCompile(`\bfor (?:key )?share\b`)
 	caseClause   = regexp.MustCompile(`(?s)\bcase\b.*?\bend\b`)
 )
 
@@ -514,6 +521,9 @@ func (b *block) checkTenants() (problems []string) {
 	}
 	for _, alias := range aliases {
 		table := b.tables[alias]
+		if migrations.Tables[table] == migrations.Reference && sharedLock.MatchString(b.text) {
+			problems = append(problems, table+": a shared lock of a reference table; use no key update")
+		}
 		switch {
 		case b.named[alias] || migrations.Tables[table] == migrations.Reference:
 		case b.outer != nil && strings.HasPrefix(b.text, "select from"):

@@ -124,9 +124,10 @@ func (k *APIKey) rotatable(now time.Time) error {
 // addKey adds a key of a tenant in a transaction, checks the quota, and announces the change.
 func (s *Postgres) addKey(ctx context.Context, of domain.TenantID, add func(tx pgx.Tx) error) error {
 	err := pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
-		// The lock keeps a key from being added after the tenant's keys were erased.
+		// The lock keeps a key from being added after the tenant's keys were erased. On a cluster, shared locks of
+		// this table would deadlock.
 		there, err := pg.Exec(ctx, tx, "lock a tenant", `
-			select from tenants t where t.tenant_id = $1 and t.state in ('active', 'suspended') for share`, of)
+			select from tenants t where t.tenant_id = $1 and t.state in ('active', 'suspended') for no key update`, of)
 		switch {
 		case err != nil:
 			return err
