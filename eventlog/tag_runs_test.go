@@ -16,7 +16,6 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/eventlog"
-	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/tables/tablestest"
@@ -29,14 +28,6 @@ func (e tagsOfEvent) all() []string {
 	all := slices.Concat(e.given, e.derived)
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-func retentionPool(t *testing.T, db pgtest.DB) *pgxpool.Pool {
-	t.Helper()
-	pool, err := pg.OpenPool(t.Context(), db.URL(migrations.RoleRetention), 2, pg.RetentionSettings, nil)
-	tablestest.Must(t, err)
-	t.Cleanup(pool.Close)
-	return pool
 }
 
 // remove removes events with their tags, as retention does.
@@ -132,7 +123,7 @@ func checkTags(t fatal, ctx context.Context, s *tables.Tables, super *pgxpool.Po
 func TestEventsHaveTheirTags(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
-	super, retention := db.Pool(t, pgtest.RoleSuperuser, 1), retentionPool(t, db)
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
 	ctx := t.Context()
 	rapid.Check(t, func(r *rapid.T) {
 		tenant := domain.NewTenantID()
@@ -189,7 +180,7 @@ func TestEventsHaveTheirTags(t *testing.T) {
 				}
 			case "remove":
 				gone := stored()
-				if err := remove(ctx, retention, tenant, gone); err != nil {
+				if err := remove(ctx, s.Retention, tenant, gone); err != nil {
 					r.Fatal(err)
 				}
 				for _, position := range gone {
@@ -205,7 +196,7 @@ func TestEventsHaveTheirTags(t *testing.T) {
 func TestNeighboursAreChangedConcurrently(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
-	super, retention := db.Pool(t, pgtest.RoleSuperuser, 1), retentionPool(t, db)
+	super, another := db.Pool(t, pgtest.RoleSuperuser, 1), tablestest.OpenAgain(t, db)
 	tenant := domain.NewTenantID()
 	const events = 96
 	model := map[int64]tagsOfEvent{}
@@ -221,7 +212,7 @@ func TestNeighboursAreChangedConcurrently(t *testing.T) {
 				for {
 					var err error
 					if worker < 2 {
-						err = remove(t.Context(), retention, tenant, []int64{position})
+						err = remove(t.Context(), another.Retention, tenant, []int64{position})
 					} else {
 						err = s.Retag(t.Context(), tenant, []eventlog.Retagging{{Position: position, Type: "A", Derived: []string{"derived"}}},
 							func(pgx.Tx, eventlog.Retagged) error { return nil })
