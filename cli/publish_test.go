@@ -34,7 +34,7 @@ func TestPublish(t *testing.T) {
 		t.Errorf("the event is %+v", event)
 	}
 
-	if o := run(t, nil, nil, args...); o.code == 0 || !strings.Contains(o.err, "set MANIFOLD_KEY; --key is the message's") {
+	if o := run(t, nil, nil, args...); o.code == 0 || !strings.Contains(o.err, "set MANIFOLD_KEY, or make a profile") {
 		t.Errorf("without the service's key: %+v", o)
 	}
 	o := run(t, environ, strings.NewReader(" 7\n"), "publish", "ping", "-", "--json")
