@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -69,6 +70,15 @@ func (o *output) yaml(value any) error {
 		o.printf("---\n")
 	}
 	return o.printf("%s", text)
+}
+
+// printIndented writes JSON over several lines.
+func printIndented(out *output, value json.RawMessage) error {
+	var text bytes.Buffer
+	if err := json.Indent(&text, value, "", "  "); err != nil {
+		return err
+	}
+	return out.printf("%s\n", text.Bytes())
 }
 
 // These are the colours for additions, removals and changes.

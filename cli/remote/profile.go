@@ -15,7 +15,7 @@ import (
 	"golang.org/x/term"
 )
 
-// profile is a service with its keys, under a name of the user's.
+// profile is a service that the user has named, with the keys for it.
 type profile struct {
 	URL         string `yaml:"url"`
 	Key         string `yaml:"key,omitempty"`         // a tenant's
@@ -204,9 +204,14 @@ func askKey(command *cobra.Command) (string, error) {
 }
 
 func profileUse() *cobra.Command {
+	return profileChange("use", "Choose the profile that commands use", func(all *profiles, name string) { all.Current = name })
+}
+
+// profileChange returns a command that changes the profiles, about one that exists.
+func profileChange(use, short string, change func(all *profiles, name string)) *cobra.Command {
 	return &cobra.Command{
-		Use:               "use NAME",
-		Short:             "Choose the profile that commands use",
+		Use:               use + " NAME",
+		Short:             short,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeProfiles,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -217,7 +222,7 @@ func profileUse() *cobra.Command {
 			if _, err := all.named(args[0]); err != nil {
 				return err
 			}
-			all.Current = args[0]
+			change(&all, args[0])
 			return all.write()
 		},
 	}
@@ -246,26 +251,12 @@ func profileList() *cobra.Command {
 }
 
 func profileRemove() *cobra.Command {
-	return &cobra.Command{
-		Use:               "remove NAME",
-		Short:             "Remove a profile with its keys, which stay valid",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completeProfiles,
-		RunE: func(_ *cobra.Command, args []string) error {
-			all, err := readProfiles()
-			if err != nil {
-				return err
-			}
-			if _, err := all.named(args[0]); err != nil {
-				return err
-			}
-			delete(all.Profiles, args[0])
-			if all.Current == args[0] {
-				all.Current = ""
-			}
-			return all.write()
-		},
-	}
+	return profileChange("remove", "Remove a profile with its keys, which stay valid", func(all *profiles, name string) {
+		delete(all.Profiles, name)
+		if all.Current == name {
+			all.Current = ""
+		}
+	})
 }
 
 // completeProfiles completes the name of a profile.

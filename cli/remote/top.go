@@ -22,7 +22,7 @@ type reading struct {
 	rebuilds  []client.Rebuild // those that have not ended
 }
 
-// mostAsked is of how many projections top looks for rebuilds, with a request for each.
+// mostAsked is the largest number of projections whose rebuilds top looks for, with a request for each.
 const mostAsked = 50
 
 func topCommand() *cobra.Command {

@@ -88,7 +88,7 @@ func (w *yamlWriter) block(object bool, indent int, begun bool) error {
 	return err
 }
 
-// scalar writes a scalar as JSON. It also escapes what JSON may contain, and YAML may not.
+// scalar writes a scalar as JSON. It also escapes characters that JSON allows and YAML does not.
 func (w *yamlWriter) scalar(token json.Token, end string) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
