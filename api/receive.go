@@ -135,7 +135,7 @@ func (s *Server) waitForDeliveries(
 		return nil, false, err
 	}
 	deliveries = received.Deliveries
-	// A caller whose key was revoked gets no events. What was leased for it is due again at once.
+	// A caller whose key was revoked or has expired gets no events. What was leased for it is due again at once.
 	if time.Since(begin) >= s.recheck {
 		if _, err := s.config.Keys.Refresh(ctx, caller.Credential); problem.IsRefusal(err) {
 			s.giveBack(ctx, caller, name, deliveries)
