@@ -276,13 +276,8 @@ func appendDirect(ctx context.Context, r *run) error {
 		return err
 	}
 	if r.preload > 0 {
-		if err := r.fillLogs(ctx, history{events: r.preload, streams: r.preload / 10}, tenants[0]); err != nil {
-			return err
-		}
-	}
-	if r.preload > 0 && (r.condition || r.tagged) {
-		r.log("tagging the %d events", r.preload)
-		if err := execute(ctx, db.super, tagPreloaded...); err != nil {
+		h := history{events: r.preload, streams: r.preload / 10, tagged: r.condition || r.tagged}
+		if err := r.fillLogs(ctx, h, tenants[0]); err != nil {
 			return err
 		}
 	}
@@ -308,17 +303,6 @@ func appendDirect(ctx context.Context, r *run) error {
 		r.Name += " --tags"
 	}
 	return r.finish(ctx, measured, copyLimit)
-}
-
-// tagPreloaded tags each event with its stream, and with a tag that all events have.
-var tagPreloaded = []string{
-	"update manifold.events set tagged = true",
-	`insert into manifold.event_tags (tenant_id, position, tags)
-		select tenant_id, min(position), string_agg('log:all stream:' || stream_id, e'\n' order by position)
-		from manifold.events group by tenant_id, (position - 1) / 32`,
-	`insert into manifold.tagged_events (tenant_id, tag, position, event_type)
-		select e.tenant_id, t.tag, e.position, e.event_type from manifold.events e cross join lateral unnest(array['log:all', 'stream:' || e.stream_id]) as t(tag)`,
-	"vacuum analyze",
 }
 
 // appendToLogs runs clients in this process. It calls begin when everything is ready.

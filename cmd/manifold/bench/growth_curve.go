@@ -220,7 +220,7 @@ func (c *curve) copyEvents(ctx context.Context, conn *pgx.Conn, heads []int64, e
 		heads[n]++
 		return []any{
 			c.all[n].String(), heads[n], domain.NewEventID().String(), fmt.Sprintf("order-%d", c.streams+stream), versions[stream],
-			eventType(versions[stream]), g.data(nil), nil, nil, now,
+			eventType(versions[stream]), g.data(nil), nil, nil, now, nil,
 		}, nil
 	})
 	_, err := conn.CopyFrom(ctx, pgx.Identifier{"manifold", "events"}, eventColumns, source)

@@ -35,6 +35,7 @@ type history struct {
 	events, streams int
 	front           int // this many events of slowStream come first
 	rare            int // one event in this many is of rareType; 0: none
+	tagged          bool
 }
 
 const (
@@ -61,7 +62,22 @@ func (r *run) fillLogs(ctx context.Context, h history, tenants ...domain.TenantI
 			return fmt.Errorf("load events: %w", err)
 		}
 	}
-	return execute(ctx, r.db.super, "vacuum analyze manifold.events", "checkpoint")
+	if h.tagged {
+		r.log("tagging the events")
+		if err := execute(ctx, r.db.super, tagEvents...); err != nil {
+			return fmt.Errorf("tag events: %w", err)
+		}
+	}
+	return execute(ctx, r.db.super, "vacuum analyze", "checkpoint")
+}
+
+// tagEvents gives each event the tag of its stream, and one that all events have.
+var tagEvents = []string{
+	`insert into manifold.event_tags (tenant_id, position, tags)
+		select tenant_id, min(position), string_agg('log:all stream:' || stream_id, e'\n' order by position)
+		from manifold.events group by tenant_id, (position - 1) / 32`,
+	`insert into manifold.tagged_events (tenant_id, tag, position, event_type)
+		select e.tenant_id, t.tag, e.position, e.event_type from manifold.events e cross join lateral unnest(array['log:all', 'stream:' || e.stream_id]) as t(tag)`,
 }
 
 // partOf returns part i when total is divided into even parts.
@@ -82,13 +98,17 @@ func (h history) show(ctx context.Context, conn *pgx.Conn, tenant domain.TenantI
 }
 
 // eventColumns are the columns of events, as COPY writes them.
-var eventColumns = []string{"tenant_id", "position", "event_id", "stream_id", "stream_version", "event_type", "event_data", "metadata", "occurred_at", "created_at"}
+var eventColumns = []string{"tenant_id", "position", "event_id", "stream_id", "stream_version", "event_type", "event_data", "metadata", "occurred_at", "created_at", "tagged"}
 
 // copyTo writes the events of a log. They are invisible until show.
 func (h history) copyTo(ctx context.Context, conn *pgx.Conn, tenant domain.TenantID) error {
 	g, now := newGenerator(0, 0), time.Now()
 	versions := make([]int64, max(h.streams, 1))
 	position := 0
+	var tagged any // null in untagged events
+	if h.tagged {
+		tagged = true
+	}
 	rows := pgx.CopyFromFunc(func() ([]any, error) {
 		if position == h.front+h.events {
 			return nil, nil
@@ -108,7 +128,7 @@ func (h history) copyTo(ctx context.Context, conn *pgx.Conn, tenant domain.Tenan
 		if h.rare > 0 && position%h.rare == 0 {
 			kind = rareType
 		}
-		return []any{tenant.String(), int64(position), domain.NewEventID().String(), name, version, kind, g.data(nil), nil, nil, now}, nil
+		return []any{tenant.String(), int64(position), domain.NewEventID().String(), name, version, kind, g.data(nil), nil, nil, now, tagged}, nil
 	})
 	_, err := conn.CopyFrom(ctx, pgx.Identifier{"manifold", "events"}, eventColumns, rows)
 	return err
