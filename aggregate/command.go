@@ -278,13 +278,13 @@ func (s *sending) current(ctx context.Context, newest bool) (known, error) {
 	}
 	l := loading{States: s.states, tenant: s.tenant, fold: f, at: At{orNew: true}, snapshot: snapshot, loaded: State{Stream: s.command.Stream, tag: f.tag}}
 	if hot, ok := s.hot.get(s.key, f.tag); ok {
-		l.state, l.decoded, l.loaded.Version, l.loaded.Snapshot = hot.state, true, hot.version, hot.version
+		l.state, l.decoded, l.loaded.Version, l.loaded.Snapshot, l.loaded.last = hot.state, true, hot.version, hot.version, hot.last
 	}
 	loaded, err := l.run(ctx)
 	if err != nil {
 		return known{}, budget.Cause(ctx, err)
 	}
-	s.hot.put(s.key, hotState{tag: f.tag, version: loaded.Version, state: loaded.object})
+	s.hot.put(s.key, hotState{tag: f.tag, version: loaded.Version, last: loaded.last, state: loaded.object})
 	return known{fold: f, version: loaded.Version, state: loaded.object, newest: true}, nil
 }
 
@@ -346,7 +346,7 @@ func (s *sending) loadBriefly(ctx context.Context, f *fold) (on known, ok bool, 
 	if err != nil {
 		return known{}, false, err
 	}
-	s.hot.put(s.key, hotState{tag: f.tag, version: loaded.Version, state: loaded.object})
+	s.hot.put(s.key, hotState{tag: f.tag, version: loaded.Version, last: loaded.last, state: loaded.object})
 	return known{fold: f, version: loaded.Version, state: loaded.object, newest: true}, true, nil
 }
 
@@ -524,9 +524,10 @@ func (c *Command) checkStreams(d *decision, stateless bool) error {
 func (s *sending) accepted(ctx context.Context, on known, d decision, appended domain.Appended) (Outcome, error) {
 	outcome := Outcome{Kind: Accepted, Stream: s.command.Stream, Version: on.version, Position: appended.Position, State: d.data}
 	s.keepBounds(on.bounds, appended.Position)
+	var last domain.EventID
 	for _, stream := range appended.Streams {
 		if stream.Stream == s.command.Stream {
-			outcome.Version = stream.Version
+			outcome.Version, last = stream.Version, stream.Events[len(stream.Events)-1].ID
 		}
 		for _, event := range stream.Events {
 			outcome.Events = append(outcome.Events, DecidedEvent{d.events[len(outcome.Events)], event})
@@ -536,7 +537,7 @@ func (s *sending) accepted(ctx context.Context, on known, d decision, appended d
 		return outcome, nil
 	}
 	if d.folded {
-		s.hot.put(s.key, hotState{tag: on.fold.tag, version: outcome.Version, state: d.state})
+		s.hot.put(s.key, hotState{tag: on.fold.tag, version: outcome.Version, last: last, state: d.state})
 		return outcome, nil
 	}
 	state, err := s.states.Load(ctx, s.tenant, s.command.Stream, At{Version: outcome.Version})
@@ -545,7 +546,7 @@ func (s *sending) accepted(ctx context.Context, on known, d decision, appended d
 		s.states.log.Warn("the state after a command could not be loaded", "tenant", s.tenant.String(), "stream", s.command.Stream, "error", err)
 		return outcome, nil
 	}
-	s.hot.put(s.key, hotState{tag: state.tag, version: state.Version, state: state.object})
+	s.hot.put(s.key, hotState{tag: state.tag, version: state.Version, last: state.last, state: state.object})
 	outcome.State = state.Data
 	return outcome, nil
 }

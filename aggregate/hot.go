@@ -32,9 +32,10 @@ type tenantStates struct {
 type hotState struct {
 	tag     string
 	version int64
-	state   *expr.Object // nil: the last fold gave null
-	long    bool         // the state is not known, only that loadBriefly cannot load it
-	since   time.Time    // of a boundary: when it was folded from its first event
+	last    domain.EventID // of the event at the version; zero: unknown, and of a boundary
+	state   *expr.Object   // nil: the last fold gave null
+	long    bool           // the state is not known, only that loadBriefly cannot load it
+	since   time.Time      // of a boundary: when it was folded from its first event
 }
 
 const (

@@ -160,7 +160,13 @@ const maxRefreshTime = 2 * time.Second
 func (s *States) takeNewest(ctx context.Context, key streamKey, f *fold) error {
 	l := loading{States: s, tenant: key.tenant, fold: f, at: At{until: time.Now().Add(maxRefreshTime)}, loaded: State{Stream: key.stream, tag: f.tag}}
 	if hot, ok := s.hot.get(key, f.tag); ok {
-		l.state, l.decoded, l.loaded.Version = hot.state, true, hot.version
+		stored, err := s.isStored(ctx, key, hot)
+		if err != nil {
+			return err
+		}
+		if stored {
+			l.state, l.decoded, l.loaded.Version = hot.state, true, hot.version
+		}
 	}
 	state, err := l.run(budget.OfTenant(ctx, key.tenant))
 	if err != nil {
@@ -177,6 +183,26 @@ func (s *States) takeNewest(ctx context.Context, key streamKey, f *fold) error {
 		return fmt.Errorf("save the snapshot: %w", err)
 	}
 	return nil
+}
+
+// isStored reports whether the log has the event that a state in memory ends with, and forgets the state if it has
+// another one: a failover may have lost events that others have followed. A state that came from a snapshot, without
+// later events, is not looked up.
+func (s *States) isStored(ctx context.Context, key streamKey, hot hotState) (bool, error) {
+	if hot.last.IsZero() {
+		return false, nil
+	}
+	query := domain.StreamQuery{From: hot.version, To: hot.version, Limit: 1}
+	slice, err := s.events.StreamSlice(ctx, key.tenant, key.stream, query)
+	if err != nil {
+		return false, err
+	}
+	removed := len(slice.Events) == 0 && slice.Floor >= hot.version // by retention
+	if removed || len(slice.Events) > 0 && slice.Events[0].ID == hot.last {
+		return true, nil
+	}
+	s.hot.drop(key)
+	return false, nil
 }
 
 // logFailure logs that a snapshot could not be taken. Clients see the errors they cause when they load the state.

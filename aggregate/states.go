@@ -99,8 +99,9 @@ type State struct {
 	RemovedTo  int64           // the highest missing version, with At.AcceptLoss; 0: none is missing
 
 	tag     string
-	object  *expr.Object // the same as Data
-	partial bool         // it ends at At.until, before the stream's newest event
+	last    domain.EventID // of the last event folded; zero: none was read
+	object  *expr.Object   // the same as Data
+	partial bool           // it ends at At.until, before the stream's newest event
 }
 
 // Load returns a stream's state. The error is domain.CodeNotFound without a definition of the category or without the

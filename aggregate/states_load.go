@@ -126,7 +126,7 @@ func (l *loading) foldSlice(meter *expr.Meter, events []domain.Event, last bool)
 				return err
 			}
 		}
-		l.loaded.Version = event.Version
+		l.loaded.Version, l.loaded.last = event.Version, event.ID
 		if !l.at.OccurredAt.IsZero() && happenedAt(&event).After(l.at.OccurredAt) {
 			continue
 		}
