@@ -53,8 +53,8 @@ type Command struct {
 	Metadata json.RawMessage // a JSON object, for the metadata of each event; empty: {}
 	Expected domain.Expected // the version that the stream must have
 	Key      string          // of idempotency: commands with the same key, stream and name have one outcome; empty: none
-	DryRun   bool            // decide, and append nothing
-	Explain  bool            // in a dry run: ignore earlier outcomes of the key, and add the rules
+	DryRun   bool            // decide, and append nothing, whatever an earlier command with the key has resulted in
+	Explain  bool            // in a dry run: add the rules
 
 	// Allow returns an error if the sender may not append to a category other than the stream's; nil: it may.
 	Allow func(category string) error
@@ -129,14 +129,23 @@ func (c *Commands) Send(ctx context.Context, tenant domain.TenantID, command Com
 		s.uuid = domain.DeriveEventID("command", command.Key, command.Stream, command.Name, "uuid").String()
 	}
 	outcome, err := s.send(ctx)
-	switch {
-	case !s.decided || command.DryRun:
-	case err == nil:
-		c.observe(string(outcome.Kind), s.conflicts, time.Since(began))
-	case domain.IsCode(err, domain.CodeRejected):
-		c.observe(string(Rejected), s.conflicts, time.Since(began))
+	if s.decided && !command.DryRun {
+		c.observe(observed(outcome, err), s.conflicts, time.Since(began))
 	}
 	return outcome, err
+}
+
+// observed names how a command ended: by its outcome, with a conflict, or with another error.
+func observed(outcome Outcome, err error) string {
+	switch {
+	case err == nil:
+		return string(outcome.Kind)
+	case domain.IsCode(err, domain.CodeRejected):
+		return string(Rejected)
+	case domain.IsCode(err, domain.CodeVersionConflict), domain.IsCode(err, domain.CodeConditionFailed):
+		return "conflict"
+	}
+	return "failed"
 }
 
 // sending is a command on its way.
@@ -203,7 +212,7 @@ func (s *sending) send(ctx context.Context) (Outcome, error) {
 			}
 			return Outcome{}, s.conflict(on.version)
 		}
-		s.decided = true
+		s.decided = on.program != nil
 		d, err := s.decide(ctx, on)
 		if (err != nil || len(d.events) == 0) && !on.newest && ctx.Err() == nil {
 			continue // only an append shows that the state was the newest

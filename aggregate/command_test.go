@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -338,6 +339,32 @@ func TestCommandsThatExpectAVersion(t *testing.T) {
 	deposit.Expected = 1
 	got, err := send(t, c, tenant, deposit)
 	wantOutcome(t, "at version 1", got, err, Accepted, 2, `{"balance":2,"open":true}`)
+}
+
+// Every command that was decided is observed once, however it ends.
+func TestEndsOfCommandsAreObserved(t *testing.T) {
+	t.Parallel()
+	s, states, tenant := begin(t, false)
+	var ends []string
+	c := NewCommands(states, s.Log, func(end string, conflicts int, _ time.Duration) { ends = append(ends, fmt.Sprint(end, conflicts)) })
+	must(t, states.Put(t.Context(), tenant, account()))
+	must(t, c.Register("account", "Fail", func(context.Context, Decision) ([]NewEvent, error) { return nil, errors.New("broken") }))
+	deposit := Command{Stream: "account-1", Name: "Deposit", Data: json.RawMessage(`{"amounts": [1]}`)}
+	_, _ = send(t, c, tenant, deposit)
+	_, err := send(t, process(t, s), tenant, deposit) // another process: the version in memory is old
+	must(t, err)
+	deposit.Expected = 1
+	_, err = send(t, c, tenant, deposit)
+	if code(err) != domain.CodeVersionConflict {
+		t.Errorf("the old version: %v", err)
+	}
+	_, _ = send(t, c, tenant, Command{Stream: "account-1", Name: "Deposit", Data: json.RawMessage(`{"amounts": []}`)})
+	_, _ = send(t, c, tenant, Command{Stream: "account-1", Name: "Withdraw", Data: json.RawMessage(`{"amount": 1000}`)})
+	_, _ = send(t, c, tenant, Command{Stream: "account-1", Name: "Fail"})
+	_, _ = send(t, c, tenant, Command{Stream: "account-1", Name: "None"})
+	if want := []string{"accepted0", "conflict1", "nothing0", "rejected0", "failed0"}; !slices.Equal(ends, want) {
+		t.Errorf("observed are %q, want %q", ends, want)
+	}
 }
 
 // The events have the metadata of the command, of the definition, and of neither if there is none.

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
@@ -77,7 +78,9 @@ func (s *Server) sendCommand(c echo.Context, caller access.Caller) error {
 	if err != nil {
 		return withCondition(conditional, err)
 	}
-	c.Response().Header().Set("ETag", etag(outcome.Version))
+	if outcome.Version > 0 || outcome.State != nil { // else the stream was not read
+		c.Response().Header().Set("ETag", etag(outcome.Version))
+	}
 	return writeJSON(c, append(wire.AppendOutcome(nil, outcome, params.dryRun), '\n'))
 }
 
@@ -168,7 +171,7 @@ func (s *Server) sendCommands(c echo.Context, caller access.Caller) error {
 			b = append(b, ',')
 		}
 		if problems[i] != nil {
-			b = append(b, s.problemOf(c, problems[i])...)
+			b = append(b, s.problemOf(c, problem.OfEntry(fmt.Sprintf("commands[%d].", i), problems[i]))...)
 		} else {
 			b = wire.AppendOutcome(b, outcome, false)
 		}

@@ -459,6 +459,8 @@ func TestGatewayAsksForScopes(t *testing.T) {
 	g.ask("PUBLISH", beat("heartbeat.web"))
 	g.refused("PUBLISH", beat("order"), domain.CodeForbidden, "message.topic")
 	g.refused("PUBLISH", beat("heartbeat"), domain.CodeForbidden, "message.topic")
+	all.send("PUT", "/v1/aggregates/order", orderCommands).want(200)
+	g.refused("COMMAND", object{"stream": "order-7", "command": "Place", "data": object{}}, domain.CodeForbidden, "stream")
 	g.ask("SUBSCRIBE", object{"subscription": "1", "source": object{"categories": list{"order", "order.eu"}}})
 	g.ask("SUBSCRIBE", object{"subscription": "2", "source": object{"stream": "order.eu.west-1"}})
 	g.refused("SUBSCRIBE", object{"subscription": "3", "source": object{}}, domain.CodeForbidden, "source")
@@ -476,6 +478,27 @@ func TestGatewayAsksForScopes(t *testing.T) {
 	g.refused("PUBLISH", beat("order"), domain.CodeForbidden, "message.topic")
 	g.refused("SUBSCRIBE", object{"subscription": "1", "group": "orders"}, domain.CodeForbidden, "group")
 	g.ask("SUBSCRIBE", object{"subscription": "1", "source": object{}})
+}
+
+func TestGatewayCommands(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	a.send("PUT", "/v1/aggregates/order", orderCommands).want(200)
+	g := a.gateway()
+	place := object{"stream": "order-7", "command": "Place", "data": object{}, "idempotencyKey": "k", "expectedVersion": "none"}
+	first, again := g.ask("COMMAND", place), g.ask("COMMAND", place)
+	equal(t, "the outcome of a repetition", list{again["version"], again["duplicate"], again["events"]}, list{first["version"], true, first["events"]})
+	add := object{"stream": "order-7", "command": "AddItem", "data": object{"price": 5}, "expectedVersion": 2}
+	conflict := g.refused("COMMAND", add, domain.CodeVersionConflict, "expectedVersion")
+	equal(t, "the version", conflict["currentVersion"], 1)
+	delete(add, "expectedVersion")
+	add["dryRun"] = true
+	equal(t, "the event of a dry run", g.ask("COMMAND", add)["events"], list{object{"stream": "order-7", "type": "ItemAdded", "data": object{"price": 5}}})
+	equal(t, "how many events there are", len(a.get("/v1/streams/order-7").want(200).at("events").(list)), 1)
+	add["stream"] = "order-8"
+	delete(add, "dryRun")
+	equal(t, "the rule", g.refused("COMMAND", add, domain.CodeRejected, "")["reason"], "not-open")
 }
 
 // Connections end when their key is revoked or the process stops, and return their events in flight.

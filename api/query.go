@@ -88,7 +88,9 @@ func (s *Server) readByQuery(c echo.Context, caller access.Caller) error {
 	header := c.Response().Header()
 	header.Set("Cache-Control", "no-store")
 	if form.Lines {
-		header.Set(headerPosition, strconv.FormatInt(upTo, 10))
+		if q.Limit == 0 || q.Direction == domain.Backward { // else the last line may come before that position
+			header.Set(headerPosition, strconv.FormatInt(upTo, 10))
+		}
 		return s.streamEvents(c, caller.Tenant, count, next, form)
 	}
 	ctx, cancel := context.WithTimeout(request.Context(), s.timeout)

@@ -39,6 +39,10 @@ func TestConditionsAndQueries(t *testing.T) {
 	lines := a.post("/v1/query", object{"query": query}, "Accept", ndjson).want(200)
 	equal(t, "the lines", strings.Count(string(lines.body), "\n"), 2)
 	equal(t, "their position", lines.header.Get("Manifold-Position"), "3")
+	part := a.post("/v1/query", object{"query": query, "count": 1}, "Accept", ndjson).want(200)
+	equal(t, "the position of a part of the lines", list{strings.Count(string(part.body), "\n"), part.header.Get("Manifold-Position")}, list{1, ""})
+	part = a.post("/v1/query", object{"query": query, "count": 1, "direction": "backward"}, "Accept", ndjson).want(200)
+	equal(t, "the position of the newest line", part.header.Get("Manifold-Position"), "3")
 	cloud := a.post("/v1/query", object{"query": query}, "Accept", "application/cloudevents+json").want(200)
 	if !strings.Contains(string(cloud.body), `"manifoldtags":"course:c1 student:s1"`) {
 		t.Errorf("as CloudEvents: %s", cloud.body)

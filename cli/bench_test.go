@@ -36,6 +36,9 @@ func TestBench(t *testing.T) {
 	})
 	for name, args := range map[string][]string{
 		"direct":    {"append", "--direct", "--clients", "3", "--batch", "2", "--tenants", "2", "--preload", "100"},
+		"condition": {"append", "--direct", "--clients", "3", "--preload", "100", "--condition"},
+		"schema":    {"append", "--clients", "3", "--schema"},
+		"command":   {"command", "--clients", "3"},
 		"processes": {"append", "--direct", "--clients", "3", "--processes", "2"},
 		"append":    {"append", "--clients", "3", "--batch", "4", "--preload", "100"},
 		"catch-up":  {"append", "--clients", "2", "--preload", "20000", "--catch-up", "--warm-up", "1ms"},

@@ -14,8 +14,8 @@ func TestGuideToProjections(t *testing.T) {
 	runGuide(t, "write-a-projection.md", 10)
 }
 
-// runGuide writes a guide's files and runs its commands (at least that many) in the guide's order, for a new tenant.
-// Each command must print the output below it, line by line, and exit as the guide says.
+// runGuide writes a guide's files and runs its commands (at least that many) in the guide's order, for a tenant with the
+// events of the demo. Each command must print the output below it, line by line, and exit as the guide says.
 func runGuide(t *testing.T, name string, least int) {
 	t.Helper()
 	guide, err := os.ReadFile(filepath.Join("..", "docs", "guides", name))
@@ -23,7 +23,9 @@ func runGuide(t *testing.T, name string, least int) {
 		t.Fatal(err)
 	}
 	url, _ := serve(t)
-	environ := append(newTenant(t, url, "guide"), "PATH="+filepath.Dir(program)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	tenant := newTenant(t, url, "guide")
+	must(t, tenant, "import", filepath.Join("..", "service", "demo.ndjson")) // guides begin with make dev, whose tenant has them
+	environ := append(tenant, "PATH="+filepath.Dir(program)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	folder := t.TempDir()
 	codes := map[string]int{"": 0, "fails": 1, "differs": 2}
 	said, ran := "", 0

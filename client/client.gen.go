@@ -180,7 +180,7 @@ type Aggregate struct {
 	// SnapshotEvery Events between two snapshots; default 100.
 	SnapshotEvery int `json:"snapshotEvery,omitempty"`
 
-	// Commands Commands by name. Expressions have `state` (of the stream), `command` (the data), `metadata`, `now`, `id` (of the stream, without its category) and `uuid` (of the request).
+	// Commands Commands by name. Expressions have `state` (of the stream), `command` (the data), `metadata`, `now`, `id` (of the stream, without its category), `uuid` (of the request) and `boundary` (the states of the command's boundary).
 	Commands json.RawMessage `json:"commands,omitempty"`
 }
 
@@ -448,7 +448,7 @@ type CommandOutcome struct {
 	Outcome string `json:"outcome"`
 	Stream  string `json:"stream"`
 
-	// Version Of the stream after the command.
+	// Version Of the stream after the command; 0 if a command that depends on its boundary alone appended to other streams only, without reading its own.
 	Version int64 `json:"version"`
 
 	// Position Of the last event; missing if nothing was appended.
@@ -3125,10 +3125,10 @@ type GetTotalsParams struct {
 
 // SendCommandParams defines parameters for SendCommand.
 type SendCommandParams struct {
-	// DryRun Decide, and append nothing. A rejection is an outcome then, not an error.
+	// DryRun Decide, and append nothing. A rejection is an outcome then, not an error. The outcome of an earlier command with the same `Idempotency-Key` does not matter.
 	DryRun *bool `form:"dryRun,omitempty" json:"dryRun,omitempty"`
 
-	// Explain With `dryRun=true`: ignore earlier outcomes of the `Idempotency-Key`, and answer the `rules` with the values that they read. Needs `events:read`, too.
+	// Explain With `dryRun=true`: answer also the `rules` with the values that they read. Needs `events:read`, too.
 	Explain *bool `form:"explain,omitempty" json:"explain,omitempty"`
 
 	// MinPosition Decide on a log that has at least this position; 503 if it has not.
@@ -4844,8 +4844,8 @@ type ClientInterface interface {
 	//
 	// Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
 	// complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
-	// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
-	// complete up to the last event. The key needs `events:read` for all categories.
+	// same query and this position as `after`. Lines end at the log's head at the time of the request. With `count` they may end
+	// before it, so lines forward with `count` have no `Manifold-Position`. The key needs `events:read` for all categories.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4856,8 +4856,8 @@ type ClientInterface interface {
 	//
 	// Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
 	// complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
-	// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
-	// complete up to the last event. The key needs `events:read` for all categories.
+	// same query and this position as `after`. Lines end at the log's head at the time of the request. With `count` they may end
+	// before it, so lines forward with `count` have no `Manifold-Position`. The key needs `events:read` for all categories.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7379,8 +7379,8 @@ func (c *Client) Publish(ctx context.Context, params *PublishParams, body Publis
 //
 // Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
 // complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
-// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
-// complete up to the last event. The key needs `events:read` for all categories.
+// same query and this position as `after`. Lines end at the log's head at the time of the request. With `count` they may end
+// before it, so lines forward with `count` have no `Manifold-Position`. The key needs `events:read` for all categories.
 //
 // Takes any type of body and a specified content type.
 //
@@ -7401,8 +7401,8 @@ func (c *Client) ReadByQueryWithBody(ctx context.Context, contentType string, bo
 //
 // Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
 // complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
-// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
-// complete up to the last event. The key needs `events:read` for all categories.
+// same query and this position as `after`. Lines end at the log's head at the time of the request. With `count` they may end
+// before it, so lines forward with `count` have no `Manifold-Position`. The key needs `events:read` for all categories.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -18314,8 +18314,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
 	// complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
-	// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
-	// complete up to the last event. The key needs `events:read` for all categories.
+	// same query and this position as `after`. Lines end at the log's head at the time of the request. With `count` they may end
+	// before it, so lines forward with `count` have no `Manifold-Position`. The key needs `events:read` for all categories.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -18326,8 +18326,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
 	// complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
-	// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
-	// complete up to the last event. The key needs `events:read` for all categories.
+	// same query and this position as `after`. Lines end at the log's head at the time of the request. With `count` they may end
+	// before it, so lines forward with `count` have no `Manifold-Position`. The key needs `events:read` for all categories.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -28936,8 +28936,8 @@ func (c *ClientWithResponses) PublishWithResponse(ctx context.Context, params *P
 //
 // Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
 // complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
-// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
-// complete up to the last event. The key needs `events:read` for all categories.
+// same query and this position as `after`. Lines end at the log's head at the time of the request. With `count` they may end
+// before it, so lines forward with `count` have no `Manifold-Position`. The key needs `events:read` for all categories.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -28954,8 +28954,8 @@ func (c *ClientWithResponses) ReadByQueryWithBodyWithResponse(ctx context.Contex
 //
 // Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
 // complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
-// same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
-// complete up to the last event. The key needs `events:read` for all categories.
+// same query and this position as `after`. Lines end at the log's head at the time of the request. With `count` they may end
+// before it, so lines forward with `count` have no `Manifold-Position`. The key needs `events:read` for all categories.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

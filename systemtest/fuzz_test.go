@@ -244,3 +244,40 @@ func FuzzExpression(f *testing.F) {
 		}
 	})
 }
+
+// FuzzSchema puts arbitrary schemas with arbitrary expressions of tags, one version after the other, and appends arbitrary
+// data under them. Everything that is derived from an accepted schema must work.
+func FuzzSchema(f *testing.F) {
+	for _, seed := range []struct{ schema, then, tags, data string }{
+		{`{"type":"object","required":["a"],"properties":{"a":{"type":"integer","minimum":1}}}`, `{"type":"object","properties":{"a":{"type":"number"}}}`, `['a:' + string(event.data.a)]`, `{"a":2}`},
+		{`{"$defs":{"t":{"type":"array","prefixItems":[{"$ref":"#/$defs/t"}],"items":false}},"$ref":"#/$defs/t"}`, `true`, "", `[[[]]]`},
+		{`{"anyOf":[{"const":1e400},{"pattern":"^(a|b)*$"},{"enum":[null,{"a":[]}]}],"unevaluatedProperties":false}`, `{"not":{}}`, `event.data`, `"aaaa"`},
+		{`{"$ref":"#"}`, `{"$ref":"https://example.com/x"}`, `["a b"]`, `1`}, {`false`, `{"$schema":"http://json-schema.org/draft-04/schema#"}`, `1/0`, `null`}, {`{"$dynamicRef":"#a","$dynamicAnchor":"a"}`, `{}`, `[1]`, `{}`},
+		{`{"patternProperties":{"(":{}}}`, `{"maxLength":-1}`, "x", `"\u0000"`}, {`{"multipleOf":0}`, `{"multipleOf":1e-300}`, `["t"].map(x, x)`, `1e300`}, {``, `nul`, "\xff", "\xff"},
+		{`{"properties":{"\u0000":{"default":"\ud800"}}}`, `{"properties":{"__proto__":{"$anchor":"1"}}}`, `event.data.keys()`, `{"":{"":1}}`},
+	} {
+		f.Add([]byte(seed.schema), []byte(seed.then), seed.tags, []byte(seed.data))
+	}
+	u := fuzzed(f)
+	u.must(f, 200, nil, "PUT", "/v1/schema-rules/order", map[string]any{"mode": "enforce"})
+	f.Fuzz(func(t *testing.T, schema, then []byte, tags string, data []byte) {
+		u.send(t, "DELETE", "/v1/schemas/A", nil)
+		for _, text := range [][]byte{schema, then} {
+			body := fmt.Appendf(nil, `{"schema":%s}`, text)
+			if tags != "" {
+				quoted, _ := json.Marshal(tags)
+				body = fmt.Appendf(nil, `{"schema":%s,"tags":%s}`, text, quoted)
+			}
+			u.send(t, "POST", "/v1/schemas/A/check", fmt.Appendf(nil, `{"schema":%s,"source":{"events":[%s]}}`, text, data))
+			if put := u.send(t, "PUT", "/v1/schemas/A", body); put.status >= 300 {
+				continue
+			}
+			u.send(t, "POST", "/v1/streams/order-1/events", fmt.Appendf(nil, `[{"type":"A","data":%s}]`, data))
+			for _, path := range []string{"/v1/schemas/A", "/v1/asyncapi.json"} {
+				if got := u.send(t, "GET", path, nil); got.status != 200 || !json.Valid(got.body) {
+					t.Fatalf("with the schema %q, %s is answered %s", text, path, got)
+				}
+			}
+		}
+	})
+}

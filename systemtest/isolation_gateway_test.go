@@ -52,6 +52,7 @@ type gatewayMessage struct {
 	Position  int64
 	MemberID  string `json:"memberId"`
 	Results   []struct{ Outcome string }
+	State     struct{ By string }
 }
 
 // next is the next message, which has nothing of the other side.
@@ -142,6 +143,19 @@ func TestTenantsAreIsolatedOverTheGateway(t *testing.T) {
 			e := l.event(of)
 			if e.Event.ID != sharedID || e.Event.Position != 1 || e.Event.Data.By != l.side.mark {
 				t.Errorf("%s gets %+v", l.side.mark, e)
+			}
+		}
+	}
+	// One key, stream and command: each side has its own outcome.
+	for _, l := range lines {
+		definition := map[string]any{"on": map[string]string{"Noted": "event.data"}, "commands": map[string]any{
+			"Note": map[string]any{"emit": []any{map[string]string{"Noted": "command"}}},
+		}}
+		l.side.user.must(t, http.StatusOK, nil, http.MethodPut, "/v1/aggregates/note", definition)
+		for _, repeated := range []bool{false, true} {
+			answer := l.ask(`{"op":"COMMAND","stream":"note-1","command":"Note","idempotencyKey":"same","data":{"by":%q}`, l.side.mark)
+			if answer.State.By != l.side.mark && !repeated || answer.Position != 2 || answer.Duplicate != repeated {
+				t.Errorf("%s's command is answered %+v", l.side.mark, answer)
 			}
 		}
 	}

@@ -202,10 +202,10 @@ func configuration(db pgtest.DB) config.Config {
 }
 
 // inside starts the service in the test's own process, for tests in which nothing is killed.
-func inside(t testing.TB, c config.Config) site {
+func inside(t testing.TB, c config.Config, options ...manifold.Option) site {
 	t.Helper()
 	said := &transcript{}
-	p, err := manifold.Start(t.Context(), c, slog.New(slog.NewTextHandler(said, nil)))
+	p, err := manifold.Start(t.Context(), c, slog.New(slog.NewTextHandler(said, nil)), options...)
 	if err != nil {
 		t.Fatal(err)
 	}

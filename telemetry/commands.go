@@ -15,7 +15,7 @@ type commands struct {
 func newCommands() *commands {
 	return &commands{
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "manifold_command_seconds", Help: "Time from the arrival of a command to its outcome: accepted, nothing or rejected.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+			Name: "manifold_command_seconds", Help: "Time from the arrival of a command to its outcome: accepted, nothing, rejected, conflict or failed. Commands that were not decided, and dry runs, do not count.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
 		}, []string{"outcome"}),
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "manifold_command_conflicts_total", Help: "Decisions that were made again, because the stream had changed before their events were appended.",

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/manifold-es/manifold/aggregate"
+	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/api/wire"
 	"github.com/manifold-es/manifold/domain"
 )
@@ -21,7 +22,7 @@ func (g *connection) command(m *clientMessage) error {
 	return g.add(g.published, m, func(ctx context.Context) error {
 		outcome, err := g.config.Send(ctx, g.caller, command)
 		if err != nil {
-			return err
+			return problem.OfEntry("", err)
 		}
 		a := replyTo(opOK, m.id)
 		a.b = append(append(a.b, ','), wire.AppendOutcome(nil, outcome, command.DryRun)[1:]...)

@@ -119,7 +119,7 @@ type Aggregate struct {
 	// SnapshotEvery Events between two snapshots; default 100.
 	SnapshotEvery int `json:"snapshotEvery,omitempty"`
 
-	// Commands Commands by name. Expressions have `state` (of the stream), `command` (the data), `metadata`, `now`, `id` (of the stream, without its category) and `uuid` (of the request).
+	// Commands Commands by name. Expressions have `state` (of the stream), `command` (the data), `metadata`, `now`, `id` (of the stream, without its category), `uuid` (of the request) and `boundary` (the states of the command's boundary).
 	Commands json.RawMessage `json:"commands,omitempty"`
 }
 
@@ -394,7 +394,7 @@ type CommandOutcome struct {
 	Outcome string `json:"outcome"`
 	Stream  string `json:"stream"`
 
-	// Version Of the stream after the command.
+	// Version Of the stream after the command; 0 if a command that depends on its boundary alone appended to other streams only, without reading its own.
 	Version int64 `json:"version"`
 
 	// Position Of the last event; missing if nothing was appended.

@@ -201,6 +201,19 @@ func At(where string, err error) error {
 	return err
 }
 
+// OfEntry returns the error of a command that is an entry of a body. The entry has fields, named by the prefix and a name,
+// where a request with one command has headers.
+func OfEntry(prefix string, err error) error {
+	e, ok := errors.AsType[*domain.Error](err)
+	switch {
+	case ok && e.Where == "Authorization":
+		return At(prefix+"stream", err)
+	case ok && e.Where == "Expected-Version":
+		return At(prefix+"expectedVersion", err)
+	}
+	return err
+}
+
 // IsRefusal reports whether an error means that a key is invalid, or does not allow what it is used for.
 func IsRefusal(err error) bool {
 	e, ok := errors.AsType[*domain.Error](err)

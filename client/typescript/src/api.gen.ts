@@ -293,7 +293,7 @@ export interface Aggregate {
   on: Record<string, string>;
   /** Events between two snapshots; default 100. */
   snapshotEvery?: number;
-  /** Commands by name. Expressions have `state` (of the stream), `command` (the data), `metadata`, `now`, `id` (of the stream, without its category) and `uuid` (of the request). */
+  /** Commands by name. Expressions have `state` (of the stream), `command` (the data), `metadata`, `now`, `id` (of the stream, without its category), `uuid` (of the request) and `boundary` (the states of the command's boundary). */
   commands?: Record<string, CommandDefinition>;
 }
 
@@ -382,7 +382,7 @@ export interface CommandOutcome {
   /** nothing: no rule failed, and there was nothing to append. rejected: only in a dry run. */
   outcome: "accepted" | "nothing" | "rejected";
   stream: string;
-  /** Of the stream after the command. */
+  /** Of the stream after the command; 0 if a command that depends on its boundary alone appended to other streams only, without reading its own. */
   version: number;
   /** Of the last event; missing if nothing was appended. */
   position?: number;
@@ -2300,9 +2300,9 @@ export interface GetStateOptions extends CallOptions {
 
 /** Options of {@link Operations.sendCommand}. */
 export interface SendCommandOptions extends CallOptions {
-  /** Decide, and append nothing. A rejection is an outcome then, not an error. */
+  /** Decide, and append nothing. A rejection is an outcome then, not an error. The outcome of an earlier command with the same `Idempotency-Key` does not matter. */
   dryRun?: boolean;
-  /** With `dryRun=true`: ignore earlier outcomes of the `Idempotency-Key`, and answer the `rules` with the values that they read. Needs `events:read`, too. */
+  /** With `dryRun=true`: answer also the `rules` with the values that they read. Needs `events:read`, too. */
   explain?: boolean;
   /** Decide on a log that has at least this position; 503 if it has not. */
   minPosition?: number;
@@ -2788,8 +2788,8 @@ export abstract class Operations {
    *
    * Events of all streams that a query matches, in the order of their positions, and the position up to which the answer is
    * complete: as `position`, and in the header `Manifold-Position`. To decide by these events, append with a `condition` of the
-   * same query and this position as `after`. Lines end at the log's head at the time of the request; with `count`, they are
-   * complete up to the last event. The key needs `events:read` for all categories.
+   * same query and this position as `after`. Lines end at the log's head at the time of the request. With `count` they may end
+   * before it, so lines forward with `count` have no `Manifold-Position`. The key needs `events:read` for all categories.
    */
   readByQuery(body: QueryRequest, options: CallOptions = {}): Promise<QueryAnswer> {
     return this.send(operations.readByQuery, [], options, body);
