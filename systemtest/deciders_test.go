@@ -24,7 +24,9 @@ func TestDecidersOfTheProgram(t *testing.T) {
 		}
 		return []aggregate.NewEvent{{Type: "Deposited", Data: json.RawMessage(`{"amount": 2}`)}}, nil
 	})
-	operator := newUser(t, inside(t, configuration(pgtest.Database(t)), double), operatorKey)
+	c := configuration(pgtest.Database(t))
+	c.Admin.Listen = "none" // so that the metrics are at the same address
+	operator := newUser(t, inside(t, c, double), operatorKey)
 	_, u := newTenant(t, operator, "acme")
 	u.must(t, 200, nil, "PUT", "/v1/aggregates/account", map[string]any{
 		"initial": map[string]any{"balance": 0}, "on": map[string]string{"Deposited": `{"balance": state.balance + event.data.amount}`},
