@@ -68,7 +68,7 @@ func TestCheckLogin(t *testing.T) {
 // `manifold migrate up` sets the passwords while a process opens its logins: it is refused one and accepted the next.
 func TestOpenWhilePasswordsAreSet(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Private(t, pgtest.Options{})
+	server := pgtest.Private(t, pgtest.Options{Empty: true})
 	if err := server.CreateDatabase(t.Context(), "manifold"); err != nil {
 		t.Fatal(err)
 	}

@@ -145,7 +145,7 @@ func TestStartWaitsForItsDatabase(t *testing.T) {
 // If `manifold migrate up` has not run yet, a process waits for what it creates: the logins and the schema.
 func TestStartWaitsForTheMigration(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Private(t, pgtest.Options{})
+	server := pgtest.Private(t, pgtest.Options{Empty: true})
 	if err := server.CreateDatabase(t.Context(), "manifold"); err != nil {
 		t.Fatal(err)
 	}

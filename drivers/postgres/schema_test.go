@@ -203,7 +203,7 @@ func TestDatabaseOfItsOwn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := pgtest.Private(t, pgtest.Options{})
+			server := pgtest.Private(t, pgtest.Options{Empty: true})
 			ctx := t.Context()
 			admin, err := pgx.Connect(ctx, server.URL("postgres"))
 			if err != nil {

@@ -71,9 +71,7 @@ func (c *cluster) clone(t testing.TB, urls string) DB {
 	if err != nil {
 		t.Fatalf("pgtest: copy the cluster's template: %v", err)
 	}
-	passwords := rolePasswords()
-	passwords[RoleMigrator] = "migrator's"
-	return DB{Name: name, passwords: passwords, cluster: c}
+	return DB{Name: name, passwords: allPasswords(), cluster: c}
 }
 
 // create makes the template. Other test binaries make theirs concurrently, and all of them create the logins.

@@ -35,12 +35,12 @@ const startTimeout = 5 * time.Minute
 
 // process is what the tests of this test binary share.
 var process struct {
-	once     sync.Once
-	server   *embedded.Server
-	dir      string
-	err      error
-	template template
-	cluster  cluster
+	once    sync.Once
+	server  *embedded.Server
+	dir     string
+	err     error
+	copies  copies
+	cluster cluster
 }
 
 // Main runs the package's tests, stops the server if they started it, and exits. A leaked goroutine counts as a
@@ -89,8 +89,8 @@ func stop() error {
 	if process.server == nil {
 		return nil
 	}
-	if process.template.admin != nil {
-		process.template.admin.Close()
+	if process.copies.admin != nil {
+		process.copies.admin.Close()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -109,7 +109,7 @@ func Server(t testing.TB) *embedded.Server {
 		if process.dir, process.err = tempDir(base()); process.err != nil {
 			return
 		}
-		process.server, process.err = start(embedded.Config{Dir: process.dir, Disposable: true})
+		process.server, process.err = startMigrated(embedded.Config{Dir: process.dir, Disposable: true})
 	})
 	if process.err != nil {
 		t.Fatalf("pgtest: %v", process.err)
@@ -123,6 +123,8 @@ type Options struct {
 	Settings embedded.Settings
 	// Durable makes it sync its commits, on disk rather than in memory.
 	Durable bool
+	// Empty makes it a server as initdb leaves it, for tests that create the roles themselves. Migrated fails there.
+	Empty bool
 }
 
 // Private starts a server for one test, which may kill and restart it. It is stopped when the test ends.
@@ -137,7 +139,11 @@ func Private(t testing.TB, options Options) *embedded.Server {
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
-	server, err := start(embedded.Config{Dir: dir, Disposable: !options.Durable, Settings: options.Settings})
+	begin := startMigrated
+	if options.Empty {
+		begin = start
+	}
+	server, err := begin(embedded.Config{Dir: dir, Disposable: !options.Durable, Settings: options.Settings})
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
