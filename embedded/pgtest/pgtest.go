@@ -57,6 +57,7 @@ func Run(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
+	cleanUp()
 	if err := stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "pgtest:", err)
 		code = max(code, 1)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/manifold-es/manifold/embedded"
 	"github.com/manifold-es/manifold/embedded/pgtest"
@@ -23,6 +24,10 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "the server's folder %s is left behind (%v)\n", left, err)
 			code = 1
 		}
+	}
+	if lastingPool != nil && lastingPool.Stat().TotalConns() > 0 {
+		fmt.Fprintln(os.Stderr, "a lasting fixture's cleanup has not run")
+		code = 1
 	}
 	os.Exit(code)
 }
@@ -130,3 +135,29 @@ func TestPrivateServerIsKilledAlone(t *testing.T) {
 		})
 	}
 }
+
+func TestNewDatabasesMayBeMigrated(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Private(t, pgtest.Options{})
+	pgtest.MigrateNew(t, server)
+	if err := server.CreateDatabase(t.Context(), "new"); err != nil {
+		t.Fatal(err)
+	}
+	if version, dirty, err := migrations.Version(t.Context(), server.URL("new")); err != nil || dirty || version != migrations.Latest() {
+		t.Errorf("a new database is at version %d, dirty %t (%v)", version, dirty, err)
+	}
+}
+
+// A fixture that tests share is there until the last of them has ended.
+func TestLastingFixtures(t *testing.T) {
+	t.Run("first", func(t *testing.T) {
+		lasting := pgtest.Lasting(t)
+		db := pgtest.Database(lasting)
+		lastingPool = db.Pool(lasting, migrations.RoleApp, 1)
+	})
+	if err := lastingPool.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+var lastingPool *pgxpool.Pool
