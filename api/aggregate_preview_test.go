@@ -29,7 +29,7 @@ func counted(n any) object { return object{"type": "Added", "data": object{"n": 
 
 func TestPreviewOfAnAggregate(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	writer := &actor{w, w.key(a.tenantID, auth.ScopeProjectionsWrite), a.tenantID}
 	preview := func(body object) *answer {
@@ -87,7 +87,7 @@ func TestPreviewOfAnAggregate(t *testing.T) {
 // A preview of a stream in the log has the states and the outcome that the service has once the definition is stored.
 func TestPreviewOfAStreamInTheLog(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.post("/v1/streams/counter-7/events", list{
 		object{"type": "Added", "data": object{"count": 1}}, object{"type": "Added", "data": object{"n": 2}, "metadata": object{"schemaVersion": 2}},
@@ -133,7 +133,7 @@ func TestPreviewOfAStreamInTheLog(t *testing.T) {
 // A command's boundary has the given events, or those of the log, of all streams.
 func TestPreviewWithABoundary(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	seat := object{"category": "ticket", "on": object{"*": "state"}, "commands": object{"Take": object{
 		"boundary": object{"seat": object{"query": list{object{"tags": "['seat:' + command.seat]"}}, "initial": object{"taken": 0}, "on": object{"Taken": "{'taken': state.taken + 1}"}}},
@@ -166,7 +166,7 @@ func TestPreviewWithABoundary(t *testing.T) {
 
 func TestPreviewsOfAggregatesAreBounded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.append("counter-1", aggregate.MaxTrialEvents)
 	a.append("counter-1", 1)
@@ -196,7 +196,7 @@ func TestPreviewsOfAggregatesAreBounded(t *testing.T) {
 // Errors name their places in the request.
 func TestPreviewsOfAggregatesRefuse(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.append("order-1", 1)
 	changed := func(changes object) object {
@@ -237,7 +237,7 @@ func TestPreviewsOfAggregatesRefuse(t *testing.T) {
 // If the command cannot be decided, the steps are shown, with the problem.
 func TestPreviewsShowWhyACommandFails(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	for emit, want := range map[string]struct{ where, says string }{
 		"command.none": {"definition.commands.Add.emit[0].Added", "the command cannot be decided: "},

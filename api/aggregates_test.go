@@ -13,7 +13,7 @@ import (
 // The first instant of year 1 means "none" within the service. A request for that moment must not mean "now".
 func TestStateAtTheBeginningOfTimeIsNotTheNewest(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.append("order-1", 2)
 	a.send("PUT", "/v1/aggregates/order", `{"on": {"*": "{\"seen\": true}"}}`).want(200, 201, 204)
@@ -27,7 +27,7 @@ func TestStateAtTheBeginningOfTimeIsNotTheNewest(t *testing.T) {
 // A moment of occurrence selects the state by occurrence time, and cannot be combined with another moment.
 func TestStateByWhenEventsHappened(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.post("/v1/streams/order-1/events", list{
 		object{"type": "A", "data": object{"n": 1}, "occurredAt": "2020-01-01T00:00:00Z"},
@@ -48,7 +48,7 @@ func TestStateByWhenEventsHappened(t *testing.T) {
 // A caller that may only append can have a snapshot taken, but learns nothing from it of what others have appended.
 func TestASnapshotTellsNothingToWhoMayOnlyAppend(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	appends := &actor{w, w.key(a.tenantID, auth.ScopeEventsAppend), a.tenantID}
 	a.send("PUT", "/v1/aggregates/order", `{"on": {"*": "{\"n\": event.data.n, \"secret\": event.data.secret}"}}`).want(200)
@@ -74,7 +74,7 @@ func TestASnapshotTellsNothingToWhoMayOnlyAppend(t *testing.T) {
 // Snapshots are listed page by page, and read by version and tag.
 func TestSnapshotsByVersion(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 5)
 	a.get("/v1/snapshots/order-1").want(200)
 	for version, tags := range [][]string{{}, {"x"}, {}, {"y"}, {"x"}, {"y", "x"}} {
@@ -103,7 +103,7 @@ func TestSnapshotsByVersion(t *testing.T) {
 // The contract states the same limits as the service.
 func TestTheContractHasTheBoundsOfSnapshots(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	for every, status := range map[int]int{
 		aggregate.MinSnapshotEvery - 1: 400, aggregate.MinSnapshotEvery: 200, aggregate.MaxSnapshotEvery: 200, aggregate.MaxSnapshotEvery + 1: 400,

@@ -14,7 +14,7 @@ import (
 
 func TestAppendToAStream(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	id := domain.NewEventID().String()
 	body := list{object{"id": id, "type": "OrderPlaced", "data": object{"n": 1}, "metadata": object{"by": "me"}, "occurredAt": "2026-03-01T10:30:00.123456789+01:00"}}
@@ -52,7 +52,7 @@ func TestAppendToAStream(t *testing.T) {
 
 func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	body := list{object{"type": "A", "data": 1}, object{"type": "A", "data": 1}}
 	first := a.post("/v1/streams/order-1/events", body, "Idempotency-Key", "k-1").want(201)
 	equal(t, "a repeat", a.post("/v1/streams/order-1/events", body, "Idempotency-Key", "k-1").want(200).json(), first.json())
@@ -68,7 +68,7 @@ func TestIdempotencyKey(t *testing.T) {
 
 func TestAppendToSeveralStreamsIsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	one := func(stream string, expected any) object {
 		return object{"stream": stream, "expectedVersion": expected, "events": list{object{"type": "T", "data": object{}}}}
 	}
@@ -84,7 +84,7 @@ func TestAppendToSeveralStreamsIsAllOrNothing(t *testing.T) {
 // Each refusal names the event and the field, and nothing is written.
 func TestAppendRefuses(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	good := `{"type":"T","data":{}}`
 	big := `"` + strings.Repeat("x", domain.MaxEventBytes) + `"`
 	many := "[" + strings.Repeat(good+",", domain.MaxRequestEvents) + good + "]"
@@ -174,7 +174,7 @@ func TestAppendRefuses(t *testing.T) {
 
 func TestAppendTakesCompressedBodies(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	for encoding, compress := range map[string]func([]byte) []byte{"gzip": gzipped, "zstd": zstded} {
 		a.post("/v1/streams/order-1/events", compress([]byte(`[{"type":"T","data":{"a":1}}]`)), "Content-Encoding", encoding).want(201)
 		// A small body that is too large after decompression is refused, too.
@@ -208,7 +208,7 @@ func zstded(text []byte) []byte {
 // A request's traceparent is stored with its events, and is ignored when a repeated request is compared.
 func TestAppendKeepsTraceparent(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	const trace, other = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b8-01"
 	id := domain.NewEventID().String()
 	events := list{object{"id": id, "type": "A", "data": 1}, object{"id": domain.NewEventID().String(), "type": "B", "data": 2, "metadata": object{"user": "u"}}}

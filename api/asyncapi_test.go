@@ -372,7 +372,7 @@ func TestEventContract(t *testing.T) {
 
 func TestEventContractIsBounded(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	reference := `{"$ref":"#"}`
 	schema := `{"schema": {"prefixItems": [` + strings.Repeat(reference+",", 1900) + reference + `]}, "compatibility": "none"}`
 	for i := range 30 {

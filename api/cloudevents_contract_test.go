@@ -10,7 +10,7 @@ import (
 // The contract's examples of CloudEvents are accepted, and answers conform to its schemas, in each form.
 func TestDocumentedCloudEventsWork(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	spec := loadContract(t)
 	documented := documentation{t: t, spec: spec}
 	for id, path := range map[string]string{"appendToStream": "/v1/streams/order-1001/events", "publish": "/v1/publish?topic=order"} {

@@ -84,7 +84,7 @@ func TestCloudEventsThatAreRefused(t *testing.T) {
 // Attributes that are too long for headers are not sent as headers.
 func TestAttributesThatAreTooLongForHeaders(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	id := domain.NewEventID().String()
 	a.post("/v1/streams/order-1/events", list{object{"id": id, "type": "A", "data": 1, "metadata": object{"long": strings.Repeat("é", 4000)}}}).want(201)
 	a.get("/v1/events/"+id, "Accept", "application/cloudevents-binary").wantProblem(422, domain.CodeUnsupported, "Accept")
@@ -94,7 +94,7 @@ func TestAttributesThatAreTooLongForHeaders(t *testing.T) {
 // A binary answer contains what the tenant has stored, and browsers do not treat it as a page of the service.
 func TestTheBinaryAnswer(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	headers := []string{"ce-specversion", "1.0", "ce-id", "a b", "ce-source", "s", "ce-type", "T"}
 	page := a.post("/v1/streams/order-1/events", "<script>", append(headers, "Content-Type", "text/html")...).want(201)
 	got := a.get("/v1/events/"+page.at("events", 0, "id").(string), "Accept", "application/cloudevents-binary").want(200)

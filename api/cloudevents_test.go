@@ -125,7 +125,7 @@ func sendBatch(t *testing.T, a *actor, path string, events []sdk.Event) *answer 
 // lost.
 func TestCloudEventsGoThroughUnharmed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	for _, form := range []string{"binary", "structured", "batch"} {
 		for _, path := range []string{"/v1/streams/order-7/events", "/v1/publish?topic=order&key=7"} {
 			t.Logf("in the %s form to %s", form, path)
@@ -351,7 +351,7 @@ func TestEventsOfTheLogAreCloudEvents(t *testing.T) {
 // Without parameters, type and subject are topic and key. An empty key means no key.
 func TestCloudEventsArePublishedByTypeAndSubject(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	event := func(id string, more object) object {
 		o := object{"specversion": "1.0", "id": id, "source": "s", "type": "order.placed"}
 		for name, value := range more {
@@ -375,7 +375,7 @@ func TestCloudEventsArePublishedByTypeAndSubject(t *testing.T) {
 // The ids that the service assigns are UUIDs of version 7, ordered by time.
 func TestIDsThatTheServiceGives(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	began := time.Now().Add(-time.Second)
 	ids := []any{
 		a.post("/v1/streams/order-1/events", list{object{"type": "A", "data": 1}}).want(201).at("events", 0, "id"),

@@ -73,7 +73,7 @@ func TestDeadLettersAreCloudEvents(t *testing.T) {
 // streams and ids.
 func TestExportsAreCloudEventsThatCanBeImported(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	events := sdkEvents(t, "out")
 	sendBatch(t, a, "/v1/streams/order-7/events", events).want(201)
@@ -169,7 +169,7 @@ func TestImportTakesCloudEvents(t *testing.T) {
 // The gateway publishes CloudEvents of the SDK, one or several, exactly as HTTP does.
 func TestTheGatewayTakesCloudEvents(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	raw := func(event sdk.Event) json.RawMessage {
 		text, err := json.Marshal(event)
 		must(t, err)

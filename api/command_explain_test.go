@@ -9,7 +9,7 @@ import (
 
 func TestExplainedCommands(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.send("PUT", "/v1/aggregates/account", object{
 		"initial": object{"balance": 5, "status": "open"}, "on": object{"Withdrawn": `merge(state, {"balance": state.balance - event.data.amount})`},

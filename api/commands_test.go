@@ -29,7 +29,7 @@ var orderCommands = object{
 
 func TestCommandsOverHTTP(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.send("PUT", "/v1/aggregates/order", orderCommands).want(200)
 	equal(t, "the stored commands", a.get("/v1/aggregates/order").want(200).at("commands", "Place", "emit", 0, "if"), `state.status == "new"`)
@@ -97,7 +97,7 @@ func TestCommandsOverHTTP(t *testing.T) {
 // The events that a command makes are checked against the schemas of their types.
 func TestCommandsEventsFitTheirSchemas(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.send("PUT", "/v1/aggregates/order", orderCommands).want(200)
 	a.send("PUT", "/v1/schemas/Noted", object{"schema": object{"required": list{"by"}}}).want(200, 201)
@@ -114,7 +114,7 @@ func TestCommandsEventsFitTheirSchemas(t *testing.T) {
 // A key sends only to the categories that it is for, also through a command of one of them.
 func TestCommandsOfLimitedKeys(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.send("PUT", "/v1/aggregates/order", orderCommands).want(200)
 	orders := &actor{w, w.keyOf(a.tenantID, "commands:send:order"), a.tenantID}
@@ -133,7 +133,7 @@ func TestCommandsOfLimitedKeys(t *testing.T) {
 // Each command of a request has its own outcome, and those of one stream are decided in order.
 func TestSeveralCommands(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.send("PUT", "/v1/aggregates/order", orderCommands).want(200)
 	entry := func(stream, command string, more object) object {

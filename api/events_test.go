@@ -79,7 +79,7 @@ func numbers(from, to int) []int {
 
 func TestReadLines(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	const count = 4500 // more than two slices
 	a.append("order-1", count)
 	a.append("order-2", 1)
@@ -195,7 +195,7 @@ func (a *actor) appendLongLog() {
 
 func TestListStreams(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	for _, stream := range []string{"order-2", "order-10", "customer-1", "order-1"} {
 		a.append(stream, 1)
 	}
@@ -225,7 +225,7 @@ func TestListStreams(t *testing.T) {
 // A period ends each way of reading at the same events: pages and lines, in both directions, of all sources.
 func TestReadsOfAPeriod(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	for range 4 {
 		a.append("order-1", 2)

@@ -134,7 +134,7 @@ func TestFaults(t *testing.T) {
 // A live projection stores nothing, but answers like one that does.
 func TestLiveProjections(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	on := object{"Added": "{'n': doc.?n.orValue(0) + event.data.n, 'k': event.key}", "Removed": "null"}
 	for mode, name := range map[string]string{"live": "alive", "async": "stored"} {

@@ -99,7 +99,7 @@ func TestAsyncExamplesWork(t *testing.T) {
 // at random.
 func TestAsyncContractIsWhatTheServiceKeeps(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	g := a.gateway()
 	ops := slices.Sorted(maps.Keys(g.contract.ops))
 	count := 0

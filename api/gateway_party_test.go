@@ -122,7 +122,7 @@ func TestGatewayPartyOfConsumers(t *testing.T) {
 // attempts do not count. Attempts do count for events for which it had asked for more time, since it had started them.
 func TestGatewayConnectionsThatEndAreNoAttempts(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 3)
 	c := a.consumer("mail", object{"maxAttempts": 2, "ackTimeout": 3600})
 	for attempt := 1; attempt <= 6; attempt++ {
@@ -154,7 +154,7 @@ func TestGatewayConnectionsThatEndAreNoAttempts(t *testing.T) {
 // and count no attempt.
 func TestGatewayFindsTheEventThatKillsItsClient(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 10)
 	a.append("payment-1", 10)
 	a.consumer("mail", object{"source": object{"categories": list{"order"}}, "maxAttempts": 3, "ackTimeout": 3600})

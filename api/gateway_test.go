@@ -19,7 +19,7 @@ import (
 // A missing or superfluous field is reported with its place, and the connection continues.
 func TestGatewayRefusesWhatIsNoMessage(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	g := a.gateway()
 	for _, c := range []struct {
 		text  string
@@ -151,7 +151,7 @@ func TestGatewayWaitsForAKeyShortly(t *testing.T) {
 		t.Errorf("the reason is %q", reason)
 	}
 
-	patient := &actor{world: newWorld(t, nil)}
+	patient := &actor{world: sharedWorld(t)}
 	g = patient.gateway()
 	g.send("AUTH", object{"key": strings.Repeat("k", 20<<10)})
 	g.ended(websocket.StatusMessageTooBig)
@@ -160,7 +160,7 @@ func TestGatewayWaitsForAKeyShortly(t *testing.T) {
 // Messages of one connection are limited in number, size and kind.
 func TestGatewayBoundsMessages(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	g := a.gateway()
 	// At most 200 at once, and 200 a second.
 	began := time.Now()
@@ -197,7 +197,7 @@ func TestGatewayBoundsMessages(t *testing.T) {
 // A client that stays far above the rate is disconnected.
 func TestGatewayEndsAFlood(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	g := a.gateway()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -213,7 +213,7 @@ func TestGatewayEndsAFlood(t *testing.T) {
 // it is sent, and in the order of the messages.
 func TestGatewayPublishes(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	g := a.gateway()
 	var ids []string
 	for i := range 50 {
@@ -301,7 +301,7 @@ func TestGatewayFollows(t *testing.T) {
 // when it ends.
 func TestGatewayConsumes(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 10)
 	c := a.consumer("mail", object{"source": object{"categories": list{"order"}}})
 	g := a.gateway()
@@ -346,7 +346,7 @@ func TestGatewayConsumes(t *testing.T) {
 // busy one gets.
 func TestGatewayBoundsWhatIsInFlight(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	g := a.gateway()
 	a.consumer("idle", object{"source": object{"categories": list{"none"}}})
 	a.consumer("busy", object{"source": object{"categories": list{"busy"}}})
@@ -385,7 +385,7 @@ func TestGatewayBoundsWhatIsInFlight(t *testing.T) {
 // Unanswered events make room for others when their lease expires, and are redelivered.
 func TestGatewayForgetsWhatTimedOut(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 1)
 	a.consumer("mail", object{"ackTimeout": 1})
 	g := a.gateway()
@@ -402,7 +402,7 @@ func TestGatewayForgetsWhatTimedOut(t *testing.T) {
 // A subscription ends when its group is removed, and the connection continues.
 func TestGatewayEndsASubscription(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.consumer("mail", object{})
 	g := a.gateway()
 	g.ask("SUBSCRIBE", object{"subscription": "m", "group": "mail"})
@@ -416,7 +416,7 @@ func TestGatewayEndsASubscription(t *testing.T) {
 // A connection receives from a group with partitions as a member: its own, or one that the client names.
 func TestGatewayJoins(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	for i := range 8 {
 		a.append(fmt.Sprintf("order-%d", i), 1)
 	}
@@ -449,7 +449,7 @@ func TestGatewayJoins(t *testing.T) {
 // The key's grants are checked for each category.
 func TestGatewayAsksForScopes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	all := w.tenant("acme")
 	some := &actor{w, w.key(all.tenantID, "events:append:heartbeat.*", "events:read:order.**", "events:consume:order"), all.tenantID}
 	all.consumer("orders", object{"source": object{"categories": list{"order"}}})
@@ -541,7 +541,7 @@ func TestGatewayEndsWithItsKeyAndProcess(t *testing.T) {
 // Names can be reused after their subscriptions have ended, and at most 100 exist at a time.
 func TestGatewayBoundsSubscriptions(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	g := a.gateway()
 	for i := range 100 {
 		g.ask("SUBSCRIBE", object{"subscription": fmt.Sprint("s", i), "source": object{}, "from": "end"})

@@ -187,7 +187,7 @@ func exampleOf(p *openapi3.Parameter) string {
 // A request must have exactly one credential, so that a proxy cannot see another caller than the service does.
 func TestOneKeyARequest(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a, other := w.tenant("acme"), w.tenant("other")
 	a.append("order-1", 1)
 	ticket := a.post("/v1/tickets", nil).want(201).text("ticket")

@@ -11,7 +11,7 @@ import (
 // object, which many clients send by habit.
 func TestABodyThatNobodyReadsIsRefused(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 2)
 	c := a.consumer("mail", object{})
 	dead := c.receive(10)
@@ -35,7 +35,7 @@ func TestABodyThatNobodyReadsIsRefused(t *testing.T) {
 // HEAD for a follower's path answers as GET would, even if the request is refused.
 func TestHeadOfAFollowerIsHeldToTheSame(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 1)
 	for query, status := range map[string]int{
 		"": 200, "?from=end": 200, "?filter=event.position+%3E+1": 200,

@@ -34,7 +34,7 @@ func (a *actor) importLines(query, text string, headers ...string) object {
 
 func TestImport(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	var text strings.Builder
 	for i := range 2500 {
 		fmt.Fprintf(&text, `{"stream":"order-%d","type":"Happened","time":"2025-01-02T03:04:05Z","data":{"n":%d}}`+"\n", i%700, i/700)
@@ -62,7 +62,7 @@ func TestImport(t *testing.T) {
 
 func TestImportReportsBadLines(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	id := domain.NewEventID().String()
 	other := domain.NewEventID().String()
 	text := strings.Join([]string{
@@ -115,7 +115,7 @@ func TestImportReportsBadLines(t *testing.T) {
 // A check reports every bad line, and damage at the end of the body, and appends nothing.
 func TestImportCheck(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	line := `{"stream":"a-1","type":"T","data":1}` + "\n"
 	report := a.importLines("?check=true&name=a", line+"x\n"+line+`{"stream":"a-1"}`)
@@ -131,7 +131,7 @@ func TestImportCheck(t *testing.T) {
 // Other content under the name of an earlier import is not a duplicate, and changes nothing.
 func TestImportOfOtherContentUnderTheSameName(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	line := func(n int) string { return fmt.Sprintf(`{"stream":"a-%d","type":"T","data":%d}`, n%3, n) + "\n" }
 	equal(t, "the first", a.importLines("?name=a", line(1)+line(2)+line(2)+line(3))["appended"], 4)
@@ -165,7 +165,7 @@ func TestImportOfOtherContentUnderTheSameName(t *testing.T) {
 // An export can be imported into another tenant, with the same log as the result.
 func TestExportAndImport(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a, b := w.tenant("a"), w.tenant("b")
 	a.append("order-1", 30)
 	a.append("order-2", 1)
@@ -221,7 +221,7 @@ func TestImportTellsProgressAndIsPatient(t *testing.T) {
 // A client may keep its request open: each line is appended and reported while no more lines arrive.
 func TestImportOfLinesOneByOne(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	body, lines := io.Pipe()
 	request := a.request("POST", "/v1/import?name=a", body, "Content-Type", ndjson)
 	frames := make(chan string)

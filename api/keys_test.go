@@ -121,7 +121,7 @@ func TestKeysAreRotated(t *testing.T) {
 
 func TestNewKeysAreChecked(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	with := func(name string, value any) object {
 		return object{"name": "k", "scopes": list{"events:read"}, name: value}

@@ -16,7 +16,7 @@ func latestPath(category string, keys ...string) string {
 // The newest event of each key is returned, in the order of the keys. Keys without events are left out.
 func TestLatest(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a, other := w.tenant("acme"), w.tenant("umbrella")
 	other.append("order-4", 1)
 	for i, key := range []string{"1", "2", "1", "a,b", "1", "2"} {
@@ -52,7 +52,7 @@ func TestLatest(t *testing.T) {
 // A page of large events ends early, and links to the rest.
 func TestLatestInPages(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	var keys []string
 	for i := range 20 {
 		key := fmt.Sprint("a,", i)
@@ -77,7 +77,7 @@ func TestLatestInPages(t *testing.T) {
 // An event can be read by its id, and only by its own tenant.
 func TestReadEvent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a, other := w.tenant("acme"), w.tenant("umbrella")
 	id := domain.NewEventID().String()
 	a.post("/v1/publish", object{"topic": "order", "payload": 1, "id": id}).want(201)

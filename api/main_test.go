@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -43,7 +45,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const operatorKey = "an operator's key of the tests alone"
 
-// world is the whole service on the test's own database, wired as in one process.
+// world is the whole service on a database, wired as in one process.
 type world struct {
 	t       testing.TB
 	db      pgtest.DB
@@ -51,6 +53,7 @@ type world struct {
 	log     *syncBuffer
 	server  *api.Server
 	handler http.Handler
+	shared  bool
 }
 
 // setup says how a world differs from the usual one. All fields are optional.
@@ -66,6 +69,26 @@ type setup struct {
 func newWorld(t testing.TB, change func(*api.Config)) *world {
 	t.Helper()
 	return setup{change: change}.start(t)
+}
+
+// common is the world of sharedWorld.
+var common struct {
+	once sync.Once
+	*world
+}
+
+// sharedWorld returns a world with the usual configuration that many tests share, each with separate tenants. It is for
+// tests that use neither the operator's key nor the service's database, log or metrics: starting a world takes longer than
+// most of them. The name of each tenant is extended, and the tenant is deleted when the test ends.
+func sharedWorld(t testing.TB) *world {
+	t.Helper()
+	common.once.Do(func() { common.world = setup{}.start(pgtest.Lasting(t)) })
+	if common.world == nil {
+		t.Fatal("the shared world has not started")
+	}
+	w := *common.world
+	w.t, w.shared = t, true
+	return &w
 }
 
 func (c setup) start(t testing.TB) *world {
@@ -201,8 +224,27 @@ func (w *world) serve(config api.Config, ended func(*http.Request)) {
 func (w *world) tenant(name string, scopes ...auth.Scope) *actor {
 	w.t.Helper()
 	operator := w.operator()
+	if w.shared {
+		name += " " + rand.Text()
+	}
 	id := operator.post("/v1/tenants", object{"name": name}).want(201).text("id")
+	if w.shared {
+		w.t.Cleanup(func() { w.deleteTenant(id, name) })
+	}
 	return &actor{w, w.key(id, scopes...), id}
+}
+
+// deleteTenant ends what a tenant does in a shared world. The test's context has ended.
+func (w *world) deleteTenant(id, name string) {
+	request, err := http.NewRequest("DELETE", w.url+"/v1/tenants/"+id+"?confirm="+url.QueryEscape(name), nil)
+	must(w.t, err)
+	request.Header.Set("Authorization", "Bearer "+operatorKey)
+	response, err := http.DefaultClient.Do(request)
+	must(w.t, err)
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusAccepted {
+		w.t.Errorf("delete the tenant %s: %s", name, response.Status)
+	}
 }
 
 func (w *world) key(tenant string, scopes ...auth.Scope) string {

@@ -5,7 +5,7 @@ import "testing"
 // A filter or an order with a field that no document can have gets an answer with a warning that names the field.
 func TestAMisspeltFieldIsWarnedOf(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.append("order-1", 2)
 	for name, on := range map[string]string{
@@ -54,7 +54,7 @@ func TestAMisspeltFieldOfAllTenantsIsWarnedOf(t *testing.T) {
 // sources arrive.
 func TestStateAndLagAgree(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.post("/v1/projections", object{"name": "orders", "source": object{"categories": list{"order"}}, "on": object{"*": "{'n': 1 / (event.data.n - 9)}"}}).want(201)
 	agree := func(what string, want object) {

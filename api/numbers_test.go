@@ -18,7 +18,7 @@ var longNumbers = map[string]string{
 // Values that would be stored and printed at many times their length are refused wherever they may come in.
 func TestLongNumbersAreRefusedEverywhere(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("a")
 	a.append("order-1", 1)
 	const structured, batch = "application/cloudevents+json", "application/cloudevents-batch+json"
@@ -72,7 +72,7 @@ func TestLongNumbersAreRefusedEverywhere(t *testing.T) {
 // Numbers that clients usually send are accepted, and keep their values.
 func TestNumbersOfDoublesAndIntegersAreTaken(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("a")
+	a := sharedWorld(t).tenant("a")
 	numbers := `[1e308,-1.7976931348623157e308,1e-320,4.9406564584124654e-324,0e999999,12.50,9223372036854775807,18446744073709551615,` + strings.Repeat("7", 78) + `]`
 	a.post("/v1/streams/order-1/events", `[{"type":"T","data":`+numbers+`}]`).want(201)
 	got := string(a.get("/v1/streams/order-1").want(200).body)
@@ -86,7 +86,7 @@ func TestNumbersOfDoublesAndIntegersAreTaken(t *testing.T) {
 // Folds cannot make documents or states that are printed at many times their length, either.
 func TestFoldsCannotMakeLongNumbers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("a")
 	const fold = `{"all": event.data.l.map(x, double(x) * 1.5e300)}`
 	for name, mode := range map[string]string{"async": "async", "live": "live"} {

@@ -13,7 +13,7 @@ import (
 // sources come before.
 func TestDrainingAGroupFindsWhatIsFarAhead(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	for n := range 6 {
 		lines := strings.Repeat(`{"stream":"other-`+fmt.Sprint(n)+`","type":"Happened","data":1}`+"\n", 10_000)
 		a.send("POST", fmt.Sprint("/v1/import?name=others-", n), lines, "Content-Type", ndjson).want(200)

@@ -33,7 +33,7 @@ func TestPreviewTellsNoEventsWithoutTheScope(t *testing.T) {
 
 func TestPreviewAnswers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("a")
 	preview := func(definition, source object) *answer {
 		return a.post("/v1/projections/preview", object{"definition": definition, "source": source})
@@ -74,7 +74,7 @@ func TestPreviewAnswers(t *testing.T) {
 // A definition that leaves the documents unchanged takes effect at once, and each version names its author.
 func TestVersionsSayWho(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("a")
 	put := func(onError string) *answer {
 		return a.send("PUT", "/v1/projections/orders", object{"on": object{"*": "doc"}, "onError": onError})

@@ -13,7 +13,7 @@ const someTraceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
 // A message becomes an event of its topic: in the stream of its key, or in a new stream without a key.
 func TestPublish(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	id, cause := domain.NewEventID().String(), domain.NewEventID().String()
 	message := object{
 		"topic": "heartbeat.web", "key": "web-1", "payload": object{"load": 0.5}, "id": id, "type": "Beat",
@@ -88,7 +88,7 @@ func TestPublishBatches(t *testing.T) {
 // Only appends accept an expected version. Publishing would ignore it, so it is refused.
 func TestPublishTakesNoExpectedVersion(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	for name, value := range map[string]string{"Expected-Version": "none", "If-Match": `"1"`, "If-None-Match": "*"} {
 		problem := a.post("/v1/publish", object{"topic": "order", "key": "1", "payload": 1}, name, value).wantProblem(400, domain.CodeInvalidRequest, name)
 		if !strings.Contains(problem["detail"].(string), "POST /v1/streams/{streamId}/events") {
@@ -108,7 +108,7 @@ func TestPublishTakesNoExpectedVersion(t *testing.T) {
 // An error in a message names the message's own fields, and nothing is published.
 func TestPublishRefuses(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	for _, c := range []struct {
 		body  string
 		code  domain.Code

@@ -9,7 +9,7 @@ import (
 
 func TestConditionsAndQueries(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	send := func(eventType string, condition any, tags ...any) *answer {
 		t.Helper()
@@ -74,7 +74,7 @@ func TestConditionsAndQueries(t *testing.T) {
 // A page that finds nothing for long ends early, and says where to continue.
 func TestQueryWithRareMatches(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	events := make(list, 1000)
 	for range 3 {
@@ -103,7 +103,7 @@ func TestQueryWithRareMatches(t *testing.T) {
 // Tags survive an export and an import, in both forms.
 func TestTagsAreExportedAndImported(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.post("/v1/streams/order-1/events", list{object{"type": "A", "data": 1, "tags": list{"b:2", "a:1"}}, object{"type": "B", "data": 2}}).want(201)
 	a.send("POST", "/v1/streams/order-2/events", "{}", "Content-Type", "application/json", "ce-specversion", "1.0", "ce-id", "x", "ce-source", "/s", "ce-type", "C", "ce-manifoldtags", "c:3%20d:4").want(201)

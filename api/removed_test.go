@@ -20,7 +20,7 @@ func (a *actor) remove(category string, upTo int64, keep ...int64) {
 // Lists report up to where events were removed, and contain all that remain.
 func TestListsTellWhatWasRemoved(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 5)
 	a.append("user-1", 1)
 	a.append("order-2", 2)
@@ -78,7 +78,7 @@ func TestListsTellWhatWasRemoved(t *testing.T) {
 // States require the removed events, unless the caller accepts a loss.
 func TestStatesTellWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.send("PUT", "/v1/aggregates/order", object{"initial": object{"n": 0}, "on": object{"*": `{"n": state.n + 1}`}}).want(200)
 	a.append("order-1", 5)
 	a.remove("order", 3)
@@ -96,7 +96,7 @@ func TestStatesTellWhatIsMissing(t *testing.T) {
 // On every transport, a gap is reported before the events after it, and a client cannot resume from a gap.
 func TestFollowersAreToldOfGaps(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 3)
 	a.append("user-1", 1)
 	a.remove("order", 2)
@@ -145,7 +145,7 @@ func TestFollowersAreToldOfGaps(t *testing.T) {
 // A group reports what was removed from its source, and so does the first event after it.
 func TestGroupsTellWhatWasRemoved(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 3)
 	a.remove("order", 2)
 	a.send("PUT", "/v1/subscriptions/late", object{"source": object{"categories": list{"order"}}}).want(201)
@@ -164,7 +164,7 @@ func TestGroupsTellWhatWasRemoved(t *testing.T) {
 // Documents that would lack events are built only if the caller accepts that, and they report the loss.
 func TestDocumentsTellWhatTheyLack(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	definition := object{"source": object{"categories": list{"order"}}, "on": object{"*": `{"n": doc.?n.orValue(0) + 1}`}}
 	a.send("PUT", "/v1/projections/p", definition).want(201)
 	a.append("order-1", 5)
@@ -197,7 +197,7 @@ func TestDocumentsTellWhatTheyLack(t *testing.T) {
 // A read of a period reports removed events that may have been recorded in it, even if none is left.
 func TestReadsOfAPeriodReportRemovedEvents(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("keep-1", 1)
 	a.append("order-1", 3)
 	a.append("keep-1", 1)

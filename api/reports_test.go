@@ -20,7 +20,7 @@ func testReports(t *testing.T, documented *documentation, a *actor) {
 
 func TestReports(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a, other := w.tenant("acme"), w.tenant("umbrella")
 	const path = "/v1/reports"
 	off := object{"enabled": false}
@@ -46,7 +46,7 @@ func TestReports(t *testing.T) {
 // categories read only theirs.
 func TestReportsArriveAtAWebhook(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.send("PUT", "/v1/reports", object{"enabled": true}).want(200)
 	e := newEndpoint(t, 200)

@@ -30,7 +30,7 @@ func testRetention(t *testing.T, documented *documentation, a *actor) {
 
 func TestRetention(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a, other := w.tenant("acme"), w.tenant("umbrella")
 	a.append("order-1", 5)
 	other.append("order-1", 5)

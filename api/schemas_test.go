@@ -28,7 +28,7 @@ func testSchemas(t *testing.T, documented *documentation, a *actor) {
 // A CloudEvent names the version of its schema in its metadata. Its dataschema is only kept.
 func TestCloudEventsNameTheVersionOfTheirSchema(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.send("PUT", schemaPath, object{"schema": object{"type": "integer"}}).want(201)
 	a.send("PUT", schemaPath, object{"schema": object{"type": "string"}, "upcaster": object{"expression": "string(event.data)"}}).want(201)
 	a.send("PUT", "/v1/schema-rules/order", object{"mode": "enforce"}).want(200)
@@ -111,7 +111,7 @@ func placed(change func(schema object)) object {
 
 func TestSchemasAreVersioned(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a, other := w.tenant("acme"), w.tenant("umbrella")
 	a.get(schemaPath).wantProblem(404, domain.CodeNotFound, "")
 	first := a.send("PUT", schemaPath, placed(nil)).want(201)
@@ -157,7 +157,7 @@ func TestSchemasAreVersioned(t *testing.T) {
 // Validation covers every way to append. What is refused leaves no trace.
 func TestSchemasAreEnforced(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.send("PUT", schemaPath, placed(nil)).want(201)
 	a.send("PUT", "/v1/schema-rules/order", object{"mode": "enforce"}).want(200)
@@ -219,7 +219,7 @@ func TestSchemasAreEnforced(t *testing.T) {
 
 func TestListOfSchemasWithTexts(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.send("PUT", "/v1/schemas/A", object{"schema": object{"type": "integer"}}).want(201)
 	a.send("PUT", "/v1/schemas/B", object{"schema": object{"const": "<&>"}}).want(201)
 	a.send("PUT", "/v1/schemas/B", object{"schema": object{}}).want(201)
@@ -241,7 +241,7 @@ func TestListOfSchemasWithTexts(t *testing.T) {
 // Events get the tags that their type's schema derives, however they are appended.
 func TestSchemasDeriveTags(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a, other := w.tenant("acme"), w.tenant("umbrella")
 	const expression = `'customer:' + event.data.customer`
 	a.send("PUT", schemaPath, object{"tags": expression}).wantProblem(404, domain.CodeNotFound, "")
@@ -286,7 +286,7 @@ func TestSchemasDeriveTags(t *testing.T) {
 // A command's boundary sees the tags that schemas derive for all commands' events, also its own.
 func TestBoundariesSeeDerivedTags(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.send("PUT", "/v1/schemas/Registered", object{"schema": true, "tags": `'name:' + event.data.name`}).want(201)
 	a.send("PUT", "/v1/aggregates/user", object{"initial": object{}, "on": object{"Registered": "state"}, "commands": object{"Register": object{
 		"boundary": object{"names": object{"query": list{object{"tags": "['name:' + command.name]"}}, "initial": object{"taken": false}, "on": object{"Registered": "{'taken': true}"}}},

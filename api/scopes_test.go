@@ -253,7 +253,7 @@ func TestScopesOfSeveralCategories(t *testing.T) {
 // Grants are tested in order, stored in order, and refused if they can have no effect.
 func TestGrantsOfKeys(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	given := list{"events:append:order.test", "!events:append:order.**", "events:append:**", "documents:read"}
 	made := a.post("/v1/keys", object{"name": "limited", "scopes": given}).want(201)
@@ -307,7 +307,7 @@ func TestKeysArePaged(t *testing.T) {
 // A preview shows events of the log, whatever their category.
 func TestPreviewsNeedEveryCategory(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.append("order-1", 1)
 	preview := object{"definition": object{"name": "p", "on": object{"*": "doc"}}, "source": object{"stream": "order-1"}}

@@ -156,7 +156,7 @@ func TestObserverIsToldRoutesNotPaths(t *testing.T) {
 // Two tenants with the same names everywhere see nothing of one another.
 func TestTenantsAreApart(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	left, right := w.tenant("left"), w.tenant("right")
 	id := domain.NewEventID().String()
 	definition := object{"name": "sums", "on": object{"Added": `{"sum": doc.?sum.orValue(0) + event.data.n}`}}
@@ -202,7 +202,7 @@ func TestTenantsAreApart(t *testing.T) {
 
 func TestScopes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	all := w.tenant("acme")
 	all.append("order-1", 1)
 	all.post("/v1/projections", object{"name": "p", "on": object{"*": "doc"}}).want(201)
@@ -325,7 +325,7 @@ func TestPageParameters(t *testing.T) {
 
 func TestDocumentPages(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	for _, stream := range []string{"x-3", "x-1", "x-2"} {
 		a.append(stream, 1)
 	}
@@ -434,7 +434,7 @@ func TestHead(t *testing.T) {
 // Every time in an answer has six fractional digits, so that sorting the texts sorts the times.
 func TestTimesSort(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.post("/v1/projections", object{"name": "times", "on": object{"T": `{"at": event.occurredAt}`}}).want(201)
 	a.post("/v1/streams/order-1/events", `[{"type":"T","data":1,"occurredAt":"2026-03-01T09:30:00Z"},{"type":"T","data":1,"occurredAt":"2026-03-01T09:30:00.5Z"}]`).want(201)

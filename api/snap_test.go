@@ -9,7 +9,7 @@ import (
 // A document is returned as it is, with a tag that changes exactly when the document does.
 func TestSnap(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a, other := w.tenant("acme"), w.tenant("umbrella")
 	keeping(a, "state")
 	keeping(other, "state")

@@ -17,7 +17,7 @@ import (
 // log's order: what is in the log, and what is appended meanwhile. The log is long enough to be read by its tags.
 func TestSubscriptionsReceiveWhatAQueryMatches(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	var log []domain.Event
 	appendEvents := func(events ...domain.Event) {
 		streams := make(list, len(events))
@@ -130,7 +130,7 @@ func TestSubscriptionsReceiveWhatAQueryMatches(t *testing.T) {
 // appended later, and, after a change of the query, those of a rebuild. Its position passes the others.
 func TestProjectionsFoldWhatAQueryMatches(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	var log []domain.Event
 	appendEvents := func(seed int) {
 		var streams list
@@ -234,7 +234,7 @@ func TestProjectionsFoldWhatAQueryMatches(t *testing.T) {
 // Events of a group that an index finds come after the gap that retention has left before them.
 func TestGapsBeforeWhatAQueryMatches(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 2200)
 	a.post("/v1/streams/order-2/events", list{object{"type": "T", "data": object{}, "tags": list{"x"}}}).want(201)
 	a.remove("order", 5)

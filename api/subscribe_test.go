@@ -270,7 +270,7 @@ func TestFollowFromHistoryToLive(t *testing.T) {
 
 func TestFollowWhereAndWhat(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("one")
 	a.append("order-1", 2)
 	a.post("/v1/streams/invoice-1/events", list{object{"type": "Sent", "data": object{"n": 7}}}).want(201)
@@ -305,7 +305,7 @@ func TestFollowWhereAndWhat(t *testing.T) {
 // An invalid request is answered before anything is sent, even if it asks for a WebSocket.
 func TestFollowRefuses(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("one")
 	a.append("order-1", 1)
 	reader := &actor{w, w.key(a.tenantID, auth.ScopeEventsAppend), a.tenantID}
@@ -348,7 +348,7 @@ func TestFollowRefuses(t *testing.T) {
 // A key for some categories can follow only those.
 func TestFollowByCategory(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("one")
 	a.append("order-1", 1)
 	some := &actor{w, w.key(a.tenantID, "events:read:order"), a.tenantID}
@@ -544,7 +544,7 @@ func TestFollowLetsWhoIsSilentGo(t *testing.T) {
 // Messages of a client that is not expected to send any are ignored, up to a limit.
 func TestFollowingSocketsTakeNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("one")
 	conn, _ := a.dial(t, "/v1/subscribe/$all")
 	defer conn.CloseNow()

@@ -87,7 +87,7 @@ func of(deliveries []object) []int {
 
 func TestLifeOfAGroup(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 3)
 	a.append("bill-1", 1)
 	definition := object{"source": object{"categories": list{"order"}}, "filter": "event.data.n < 2 && true", "ackTimeout": 12.5, "backoff": object{"min": 0.25}}
@@ -139,7 +139,7 @@ func TestLifeOfAGroup(t *testing.T) {
 
 func TestGroupsAreListedInPages(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	equal(t, "no groups", a.get("/v1/subscriptions").want(200).json(), object{"subscriptions": list{}})
 	for _, name := range []string{"c", "a", "b"} {
 		a.consumer(name, object{})
@@ -160,7 +160,7 @@ func TestGroupsAreListedInPages(t *testing.T) {
 // A late answer counts while no other consumer has the event, and has no effect afterwards.
 func TestStaleAnswers(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 1)
 	c := a.consumer("g", object{"ackTimeout": 1})
 	first := c.receive(1)[0]
@@ -179,7 +179,7 @@ func TestStaleAnswers(t *testing.T) {
 
 func TestNack(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 4)
 	c := a.consumer("g", object{"maxAttempts": 2, "backoff": object{"min": 0, "max": 3600}})
 	d := c.receive(10)
@@ -211,7 +211,7 @@ func TestNack(t *testing.T) {
 
 func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 3)
 	c := a.consumer("g", object{"ordering": "stream"})
 	park := func(d ...object) {
@@ -257,7 +257,7 @@ func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 
 func TestSeek(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 2)
 	a.append("order-2", 2)
 	third := a.get("/v1/streams/order-2").want(200).text("events", 0, "recordedAt")
@@ -290,7 +290,7 @@ func TestSeek(t *testing.T) {
 
 func TestPause(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	a.append("order-1", 2)
 	c := a.consumer("g", object{})
 	first := c.receive(1)
@@ -307,7 +307,7 @@ func TestPause(t *testing.T) {
 // A waiting receive is answered as soon as there is an event, long before its time limit, and with nothing after it.
 func TestReceiveWaits(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	c := a.consumer("g", object{})
 	begin := time.Now()
 	equal(t, "what comes in a moment", c.post(c.path("/receive"), object{"wait": 0.05}).want(200).json(), object{"deliveries": list{}})
@@ -325,7 +325,7 @@ func TestReceiveWaits(t *testing.T) {
 // Events for a client that has disconnected meanwhile go to the next client, and their attempts do not count.
 func TestAClientThatGoesAwayWhileItWaits(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	c := a.consumer("g", object{"ackTimeout": 3600})
 	for round := range 5 {
 		ctx, leave := context.WithCancel(t.Context())
@@ -590,7 +590,7 @@ func TestProblemsOfGroups(t *testing.T) {
 // A key for some categories can use only their groups, even if a group's selection changes meanwhile.
 func TestAGroupThatBecomesOneOfOtherEvents(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.append("order-1", 1)
 	a.append("bill-1", 1)

@@ -15,7 +15,7 @@ import (
 // for a body.
 func TestAnAnswerDoesNotWaitForTheBody(t *testing.T) {
 	t.Parallel()
-	a := newWorld(t, nil).tenant("acme")
+	a := sharedWorld(t).tenant("acme")
 	for _, c := range []struct {
 		method, target string
 		status         int

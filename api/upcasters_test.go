@@ -77,7 +77,7 @@ func TestUpcasters(t *testing.T) {
 
 func TestAnUpcasterThatCannotWorkIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.send("PUT", "/v1/upcasters/OrderPlaced/1", object{"expression": "doc.total"}).wantProblem(422, domain.CodeInvalidDefinition, "expression")
 	problem := a.send("PUT", "/v1/upcasters/OrderPlaced/1", object{"expression": "{'a':\n event.nope}"}).wantProblem(422, domain.CodeInvalidDefinition, "expression")

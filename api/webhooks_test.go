@@ -111,7 +111,7 @@ func (a *actor) until(path string, as func(*answer) bool) *answer {
 
 func TestAWebhookFromItsMakingToItsEnd(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	e := newEndpoint(t, 204)
 	a.append("order-1", 2)
@@ -217,7 +217,7 @@ func TestAWebhookFromItsMakingToItsEnd(t *testing.T) {
 // An endpoint that answers 410 gets no more messages. The webhook shows this, and continues only when it is resumed.
 func TestAWebhookThatIsGone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	e := newEndpoint(t, 410)
 	a.append("order-1", 1)
@@ -241,7 +241,7 @@ func TestAWebhookThatIsGone(t *testing.T) {
 
 func TestAttemptsInPages(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	e := newEndpoint(t, 500)
 	a.append("order-1", 7)
@@ -280,7 +280,7 @@ func TestAttemptsInPages(t *testing.T) {
 
 func TestWebhooksAreListedInPages(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	for _, name := range []string{"b", "d", "a", "c", "a-b"} {
 		a.webhook(name, "http://127.0.0.1:1024/"+name, object{"source": object{"categories": list{map[bool]string{true: "bill", false: "order"}[name == "c"]}}})
@@ -304,7 +304,7 @@ func TestWebhooksAreListedInPages(t *testing.T) {
 // A caller that has a webhook send events must be allowed to read them and, for a projection, its documents.
 func TestWhoMayMakeAWebhook(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.post("/v1/projections", object{"name": "orders", "source": object{"categories": list{"order"}}, "on": object{"*": "doc"}}).want(201)
 	a.post("/v1/projections", object{"name": "all", "on": object{"*": "doc"}}).want(201)
@@ -352,7 +352,7 @@ func TestWhoMayMakeAWebhook(t *testing.T) {
 // An error about an invalid request says where it is and what to do.
 func TestProblemsOfWebhooks(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := sharedWorld(t)
 	a := w.tenant("acme")
 	a.append("order-1", 3)
 	a.webhook("w", "http://127.0.0.1:1024/", object{"ordering": "stream"})
