@@ -42,8 +42,7 @@ func said(t *testing.T, o outcome, code int, want ...string) {
 
 func TestCommandCommands(t *testing.T) {
 	t.Parallel()
-	url, _ := serve(t)
-	environ := newTenant(t, url, "acme")
+	environ := sharedTenant(t, "acme")
 	folder := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(folder, name)
@@ -101,8 +100,7 @@ rejected by rule 1: overdrawn: there are 7
 
 func TestAggregateCommands(t *testing.T) {
 	t.Parallel()
-	url, _ := serve(t)
-	environ := newTenant(t, url, "acme")
+	environ := sharedTenant(t, "acme")
 	folder := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(folder, name)
@@ -153,8 +151,7 @@ func TestAggregateCommands(t *testing.T) {
 // A folder's aggregates are deployed with its projections.
 func TestApplyPutsAggregates(t *testing.T) {
 	t.Parallel()
-	url, _ := serve(t)
-	d := deployed{t: t, environ: newTenant(t, url, "acme"), folder: t.TempDir()}
+	d := deployed{t: t, environ: sharedTenant(t, "acme"), folder: t.TempDir()}
 	d.write("account.yaml", accountFile)
 	d.write("balances.yaml", "name: balances\non: {Deposited: 'event.data'}\n")
 	d.write("account.test.yaml", "cases: [{name: none, given: [], state: {balance: 0, open: true}}]\n")

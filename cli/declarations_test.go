@@ -50,8 +50,7 @@ func TestDeclarations(t *testing.T) {
 	if err := json.Unmarshal(text, &want); err != nil || want.Events == 0 {
 		t.Fatalf("the expected figures: %+v, %v", want, err)
 	}
-	url, _ := serve(t)
-	environ := newTenant(t, url, "university")
+	environ := sharedTenant(t, "university")
 	names := []string{"declaration", "unit-spend", "status-counts"}
 	for _, name := range names[:2] {
 		must(t, environ, "projection", "apply", filepath.Join("testdata", "projections", name+".yaml"))

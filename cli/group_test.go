@@ -200,8 +200,7 @@ func TestGroupPut(t *testing.T) {
 // An event goes from a group's consumer to the dead letters and back, and is acknowledged at last.
 func TestGroupOfAService(t *testing.T) {
 	t.Parallel()
-	url, _ := serve(t)
-	environ := newTenant(t, url, "acme")
+	environ := sharedTenant(t, "acme")
 	for _, stream := range []string{"order-1", "order-2", "invoice-1"} {
 		r, err := clientOf(t, environ).AppendToStreamWithBodyWithResponse(t.Context(), stream, nil, "application/json", strings.NewReader(`[{"type":"Placed","data":{"n":1}}]`))
 		if err != nil || r.JSON201 == nil {

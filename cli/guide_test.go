@@ -22,8 +22,7 @@ func runGuide(t *testing.T, name string, least int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	url, _ := serve(t)
-	tenant := newTenant(t, url, "guide")
+	tenant := sharedTenant(t, "guide")
 	must(t, tenant, "import", filepath.Join("..", "service", "demo.ndjson")) // guides begin with make dev, whose tenant has them
 	environ := append(tenant, "PATH="+filepath.Dir(program)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	folder := t.TempDir()

@@ -14,8 +14,7 @@ import (
 // What a newcomer types first, from an event to its document, state and snapshot.
 func TestFirstCommands(t *testing.T) {
 	t.Parallel()
-	url, _ := serve(t)
-	environ := newTenant(t, url, "acme")
+	environ := sharedTenant(t, "acme")
 	folder := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(folder, name)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	program = filepath.Join(folder, "manifold")
-	build := exec.Command("go", "build", "-o", program, "../cmd/manifold")
+	build := exec.Command("go", "build", "-ldflags=-w", "-o", program, "../cmd/manifold")
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	code := 1
 	if err := build.Run(); err != nil {
@@ -105,7 +106,7 @@ func withEnviron(more []string) []string {
 
 // running is a command that runs until it is ended.
 type running struct {
-	t     *testing.T
+	t     testing.TB
 	cmd   *exec.Cmd
 	lines chan string // what it prints, on both outputs; closed at its end
 	mu    sync.Mutex
@@ -113,7 +114,7 @@ type running struct {
 	ended chan struct{}
 }
 
-func launch(t *testing.T, environ []string, folder string, args ...string) *running {
+func launch(t testing.TB, environ []string, folder string, args ...string) *running {
 	t.Helper()
 	r := &running{t: t, lines: make(chan string, 1000), ended: make(chan struct{})}
 	r.cmd = exec.Command(program, args...)
@@ -199,7 +200,7 @@ func (r *running) end(signals ...os.Signal) int {
 const operatorKey = "the operator's key of the tests, long enough"
 
 // serve runs `manifold serve` on a separate database, and returns its URL.
-func serve(t *testing.T, settings ...string) (url string, service *running) {
+func serve(t testing.TB, settings ...string) (url string, service *running) {
 	t.Helper()
 	db := pgtest.Database(t)
 	service = launch(t, append([]string{
@@ -223,17 +224,39 @@ func serve(t *testing.T, settings ...string) (url string, service *running) {
 	return url, service
 }
 
-// newTenant makes a tenant and a key with the CLI, and returns the environment of a user who has it.
+// newTenant makes a tenant and a key, and returns the environment of a user who has it.
 func newTenant(t *testing.T, url, name string) (environ []string) {
 	t.Helper()
-	operator := []string{"MANIFOLD_URL=" + url, "MANIFOLD_OPERATOR_KEY=" + operatorKey}
-	must(t, operator, "tenant", "create", name)
+	operator := clientOf(t, []string{"MANIFOLD_URL=" + url, "MANIFOLD_KEY=" + operatorKey})
+	tenant, err := operator.CreateTenantWithResponse(t.Context(), client.NewTenant{Name: name})
+	if err != nil || tenant.JSON201 == nil {
+		t.Fatalf("create the tenant %s: %v, %s", name, err, tenant.Body)
+	}
 	var scopes []string
 	for _, scope := range auth.TenantScopes {
 		scopes = append(scopes, string(scope))
 	}
-	key := must(t, operator, "key", "create", "all", "--tenant", name, "--scope", strings.Join(scopes, ","))
-	return []string{"MANIFOLD_URL=" + url, "MANIFOLD_KEY=" + strings.TrimSpace(key)}
+	key, err := operator.CreateTenantKeyWithResponse(t.Context(), tenant.JSON201.Id, client.NewKey{Name: "all", Scopes: scopes})
+	if err != nil || key.JSON201 == nil {
+		t.Fatalf("create a key of %s: %v, %s", name, err, key.Body)
+	}
+	return []string{"MANIFOLD_URL=" + url, "MANIFOLD_KEY=" + key.JSON201.Key}
+}
+
+// common is the address of the service that tests share.
+var common struct {
+	once sync.Once
+	url  string
+}
+
+// sharedTenant is newTenant on a service with default settings that many tests share. The tenant's name is extended.
+func sharedTenant(t *testing.T, name string) (environ []string) {
+	t.Helper()
+	common.once.Do(func() { common.url, _ = serve(pgtest.Lasting(t)) })
+	if common.url == "" {
+		t.Fatal("the shared service has not started")
+	}
+	return newTenant(t, common.url, name+"-"+strings.ToLower(rand.Text()))
 }
 
 // clientOf is a client with what an environment of newTenant says.

@@ -33,8 +33,7 @@ func runPage(t *testing.T, name string, least int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	url, _ := serve(t)
-	environ := append(newTenant(t, url, "guide"), "PATH="+filepath.Dir(program)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	environ := append(sharedTenant(t, "guide"), "PATH="+filepath.Dir(program)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	said, ran := "", 0
 	for _, block := range regexp.MustCompile("(?ms)^```(sh|text)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
 		kind, text := block[1], block[2]

@@ -9,8 +9,7 @@ import (
 // The position that the command prints contains the published event, with everything that was given.
 func TestPublish(t *testing.T) {
 	t.Parallel()
-	url, _ := serve(t)
-	environ := newTenant(t, url, "acme")
+	environ := sharedTenant(t, "acme")
 	const id, cause = "0190d3a4-5b6c-7def-8123-456789abcde0", "0190d3a4-5b6c-7def-8123-456789abcde1"
 	args := []string{"publish", "order", `{"n": 1}`, "--key", "1001", "--type", "OrderPlaced", "--id", id, "--caused-by", cause,
 		"--header", "region=eu", "--header", "note=a=b", "--tag", "canary", "--sid", "s-1", "--ts", "2026-03-01T09:30:00Z"}

@@ -10,8 +10,7 @@ import (
 // A rebuild is tried out, held for approval, swapped and undone, as people do it on the command line.
 func TestRebuild(t *testing.T) {
 	t.Parallel()
-	url, _ := serve(t)
-	environ := newTenant(t, url, "rebuilder")
+	environ := sharedTenant(t, "rebuilder")
 	folder := t.TempDir()
 	write := func(name, text string) string {
 		t.Helper()

@@ -7,8 +7,7 @@ import (
 
 func TestReportsCommands(t *testing.T) {
 	t.Parallel()
-	url, _ := serve(t)
-	environ := newTenant(t, url, "acme")
+	environ := sharedTenant(t, "acme")
 	says := func(code int, want string, args ...string) {
 		t.Helper()
 		if o := run(t, environ, nil, append([]string{"reports"}, args...)...); o.code != code || !strings.Contains(o.out+o.err, want) {

@@ -14,8 +14,7 @@ func TestGuideToSchemas(t *testing.T) {
 
 func TestSchemaCommands(t *testing.T) {
 	t.Parallel()
-	url, _ := serve(t)
-	environ := newTenant(t, url, "acme")
+	environ := sharedTenant(t, "acme")
 	folder := t.TempDir()
 	write := func(name, text string) string {
 		t.Helper()
@@ -65,8 +64,7 @@ func TestSchemaCommands(t *testing.T) {
 
 func TestTypesCommand(t *testing.T) {
 	t.Parallel()
-	url, _ := serve(t)
-	environ := newTenant(t, url, "acme")
+	environ := sharedTenant(t, "acme")
 	for _, schema := range []string{`{"type":"object","required":["text"],"properties":{"text":{"type":"string"}}}`, `{"type":"object","properties":{"text":{"type":"string"},"by":{"enum":["ann","bob"]}}}`} {
 		if o := run(t, environ, strings.NewReader(schema), "schema", "put", "Noted", "-f", "-"); o.code != 0 {
 			t.Fatal(o.err)

@@ -28,8 +28,7 @@ func TestGuideToGroups(t *testing.T) {
 	if !begins || !ends {
 		t.Fatal("the page has other headings")
 	}
-	url, _ := serve(t)
-	environ := newTenant(t, url, "guide")
+	environ := sharedTenant(t, "guide")
 	begin, said, ran := "", "", 0
 	for _, block := range regexp.MustCompile("(?ms)^```(sh|text)\n(.*?)^```$").FindAllStringSubmatch(groups, -1) {
 		kind, text := block[1], block[2]

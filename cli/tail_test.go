@@ -129,8 +129,7 @@ func TestTailRefused(t *testing.T) {
 // What is appended while it runs is shown at once, and Ctrl-C ends it as it should end.
 func TestTailOfAService(t *testing.T) {
 	t.Parallel()
-	url, _ := serve(t)
-	environ := newTenant(t, url, "acme")
+	environ := sharedTenant(t, "acme")
 	c := clientOf(t, environ)
 	add := func(stream string) {
 		t.Helper()

@@ -27,8 +27,7 @@ var recorded = regexp.MustCompile(`"recordedAt":"[^"]*"`)
 
 func TestImportAndExport(t *testing.T) {
 	t.Parallel()
-	url, _ := serve(t)
-	acme, umbrella := newTenant(t, url, "acme"), newTenant(t, url, "umbrella")
+	acme, umbrella := sharedTenant(t, "acme"), sharedTenant(t, "umbrella")
 	var lines bytes.Buffer
 	for i := range 5000 {
 		fmt.Fprintf(&lines, `{"stream":"order-%d","type":"ItemAdded","time":"2026-01-02T03:04:05.%06dZ","data":{"n":%d},"metadata":{"user":"ü"}}`+"\n", i%70, i, i)
@@ -99,7 +98,6 @@ func TestImportAndExport(t *testing.T) {
 
 func TestImportReportsBadLines(t *testing.T) {
 	t.Parallel()
-	url, _ := serve(t)
 	text := `{"stream":"order-1","type":"A","data":1}
 not json
 {"stream":"order-1","type":"B","data":2}
@@ -107,7 +105,7 @@ not json
 
 {"stream":"order-1","type":"D","data":4}
 `
-	acme := newTenant(t, url, "acme")
+	acme := sharedTenant(t, "acme")
 	o := run(t, acme, strings.NewReader(text), "import", "-", "--name", "x", "--strict=false")
 	if o.code != 1 || !strings.Contains(o.err, "line 2: ") || !strings.Contains(o.err, "line 4: ") || strings.Contains(o.err, "line 5") || !strings.Contains(o.out, "3 appended, 0 duplicates, 2 bad") {
 		t.Errorf("import: %+v", o)
@@ -115,7 +113,7 @@ not json
 	if log := must(t, acme, "export"); strings.Count(log, "\n") != 3 || !strings.Contains(log, `"D"`) {
 		t.Errorf("the log is\n%s", log)
 	}
-	umbrella := newTenant(t, url, "umbrella")
+	umbrella := sharedTenant(t, "umbrella")
 	o = run(t, umbrella, strings.NewReader(text), "import", "-", "--name", "x")
 	if o.code != 1 || !strings.Contains(o.out+o.err, "line 2") {
 		t.Errorf("a strict import: %+v", o)
@@ -134,8 +132,7 @@ not json
 // A file is checked as a whole before anything of it is appended.
 func TestImportChecksFilesFirst(t *testing.T) {
 	t.Parallel()
-	url, _ := serve(t)
-	acme := newTenant(t, url, "acme")
+	acme := sharedTenant(t, "acme")
 	good := strings.Repeat(`{"stream":"order-1","type":"A","data":1}`+"\n", 3000)
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)

@@ -31,7 +31,7 @@ const operatorKey = "the operator's key of the tests, long enough"
 func TestMemoryDriver(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "manifold-with-memory")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-w", "-o", program, ".")
 	build.Dir = "memory-driver"
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s\nif dependencies have changed, run `go mod tidy` in examples/memory-driver", err, out)
