@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 )
@@ -131,6 +133,15 @@ func (s *suite) many(documents int64) int64 {
 		return documents / 700 // an emulated transaction takes longer
 	}
 	return documents
+}
+
+// limit draws a query's limit. A slow server gets few pages of a drawn query, because it reads all documents for each.
+func (s *suite) limit(t *rapid.T) int {
+	limits := []int{3, 7, 1, 1000}
+	if s.Slow {
+		limits = []int{7, 1000}
+	}
+	return rapid.SampledFrom(limits).Draw(t, "limit")
 }
 
 // times returns the number of repetitions or items: fewer if the server is slow.

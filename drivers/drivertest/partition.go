@@ -54,15 +54,16 @@ func (s *suite) partitions(t *testing.T) {
 		}
 		s.save(t, build, tenant, batch)
 		s.index(t, build)
+		limit := s.times(5, 10)
 		check := func() {
 			t.Helper()
 			s.wantDocuments(t, build, tenant, batch.Upserts...)
 			for _, value := range []domain.Scalar{{}, num("1"), num("1.5"), num("-9223372036854775808"), {Kind: domain.ScalarBool, Bool: true}, text(""), text(longest), text(longest + "x"), text(veryLong), text("absent")} {
 				for _, query := range []domain.DocumentQuery{
-					{Where: compared(at("a"), domain.Equal, value), Limit: 5},
-					{Where: domain.And{compared(at("n"), domain.Equal, value), compared(at("a"), domain.Equal, value)}, Limit: 5},
-					{Where: domain.And{compared(at("a"), domain.Equal, value), contains(at("n"), text("x"))}, Limit: 5},
-					{Where: compared(at("a"), domain.Equal, value), Order: []domain.Order{{Path: at("n"), Descending: true}}, Limit: 5},
+					{Where: compared(at("a"), domain.Equal, value), Limit: limit},
+					{Where: domain.And{compared(at("n"), domain.Equal, value), compared(at("a"), domain.Equal, value)}, Limit: limit},
+					{Where: domain.And{compared(at("a"), domain.Equal, value), contains(at("n"), text("x"))}, Limit: limit},
+					{Where: compared(at("a"), domain.Equal, value), Order: []domain.Order{{Path: at("n"), Descending: true}}, Limit: limit},
 				} {
 					found, err := s.pages(build, tenant, query)
 					if err != nil {
@@ -121,7 +122,7 @@ func (s *suite) drawnPartition(t *rapid.T, build domain.Build) {
 			parts = append(parts, w.drawPredicate(t, 2))
 		}
 		slices.Reverse(parts[:rapid.IntRange(0, len(parts)).Draw(t, "reversed")])
-		query := domain.DocumentQuery{Where: parts, Order: w.drawOrder(t), Limit: rapid.SampledFrom([]int{3, 1, 1000}).Draw(t, "limit")}
+		query := domain.DocumentQuery{Where: parts, Order: w.drawOrder(t), Limit: s.limit(t)}
 		if rapid.IntRange(0, 5).Draw(t, "no partition") == 0 { // queries that the service never sends
 			query.Where = parts[len(parts)-1]
 		}

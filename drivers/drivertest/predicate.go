@@ -144,7 +144,7 @@ func (s *suite) drawnQueries(t *testing.T, build domain.Build, tenant domain.Ten
 			query := domain.DocumentQuery{
 				Where: w.drawPredicate(t, 2),
 				Order: w.drawOrder(t),
-				Limit: rapid.SampledFrom([]int{3, 7, 1, 1000}).Draw(t, "limit"),
+				Limit: s.limit(t),
 			}
 			if rapid.IntRange(0, 2).Draw(t, "nil") == 2 {
 				query.Where = nil
