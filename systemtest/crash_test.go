@@ -33,7 +33,7 @@ func crashes(t *testing.T, w *workload, r *rand.Rand, more int, kill func(round 
 			case <-w.quit.Done(): // it could not be
 			}
 		}
-		if w.await(r.IntN(len(w.tenants)), r.IntN(200)); w.quit.Err() != nil {
+		if w.await(r.IntN(len(w.tenants)), r.IntN(80)); w.quit.Err() != nil {
 			break
 		}
 		kill(round)
@@ -53,7 +53,7 @@ func TestKillService(t *testing.T) {
 	r := chance(t)
 	s := serve(t, pgtest.Database(t))
 	w := newWorkload(t, services{s})
-	crashes(t, w, r, 3, func(int) {
+	crashes(t, w, r, 1, func(int) {
 		s.kill()
 		s.start()
 	})
@@ -65,10 +65,10 @@ func TestKillOneOfTwoServices(t *testing.T) {
 	db := pgtest.Database(t)
 	both := services{serve(t, db), serve(t, db)}
 	w := newWorkload(t, both)
-	crashes(t, w, r, 3, func(round int) {
+	crashes(t, w, r, 1, func(round int) {
 		one := both[r.IntN(2)]
 		one.kill()
-		if round == 3 { // kill the other one, too
+		if round == len(w.targets) { // kill the other one, too
 			for _, s := range both {
 				if s != one {
 					s.kill()
@@ -89,7 +89,7 @@ func TestKillBackends(t *testing.T) {
 	s := serve(t, db)
 	w := newWorkload(t, services{s})
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
-	crashes(t, w, r, 9, func(round int) {
+	crashes(t, w, r, 3, func(round int) {
 		// The rounds kill all of them, half of them, or one.
 		share := []float64{1, 0.5, 0.1}[round%3]
 		_, err := super.Exec(context.Background(), `select pg_terminate_backend(pid) from pg_stat_activity
@@ -107,7 +107,7 @@ func TestKillPostgreSQL(t *testing.T) {
 	db := pgtest.Migrated(t, server)
 	s := serve(t, db)
 	w := newWorkload(t, services{s})
-	crashes(t, w, r, 2, func(int) {
+	crashes(t, w, r, 1, func(int) {
 		w.crashes.Add(1)
 		server.Kill()
 		if err := server.Restart(context.Background()); err != nil {

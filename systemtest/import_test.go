@@ -26,7 +26,7 @@ type importLine struct {
 	Data   json.RawMessage `json:"data"`
 }
 
-// realLines are the events of the declarations, where they are.
+// realLines are the real events, where they are.
 func realLines(t *testing.T) (file string, lines []importLine) {
 	t.Helper()
 	folder := os.Getenv("MANIFOLD_TEST_DATA")
@@ -44,6 +44,25 @@ func realLines(t *testing.T) (file string, lines []importLine) {
 		t.Fatal(err)
 	}
 	return file, readLines(t, bufio.NewScanner(unpacked))
+}
+
+// someRealLines are the first real events, about as many as madeLines.
+func someRealLines(t *testing.T) (file string, lines []importLine) {
+	t.Helper()
+	_, lines = realLines(t)
+	lines = lines[:min(len(lines), 20_000)]
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	for _, line := range lines {
+		if err := encoder.Encode(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file = filepath.Join(t.TempDir(), "real.ndjson")
+	if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file, lines
 }
 
 // madeLines are events without ids, many of them the same.
@@ -79,7 +98,7 @@ func readLines(t *testing.T, in *bufio.Scanner) (lines []importLine) {
 // equal the file, with each line once and in the file's order.
 func TestInterruptedImportResumes(t *testing.T) {
 	t.Parallel()
-	for name, file := range map[string]func(*testing.T) (string, []importLine){"real events": realLines, "lines without ids": madeLines} {
+	for name, file := range map[string]func(*testing.T) (string, []importLine){"real events": someRealLines, "lines without ids": madeLines} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path, lines := file(t)

@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 // without.
 var built = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(binaries, "manifold")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/manifold-es/manifold/cmd/manifold").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-w", "-o", path, "github.com/manifold-es/manifold/cmd/manifold").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build the program: %w\n%s", err, out)
 	}

@@ -267,7 +267,7 @@ func TestRetentionSurvivesKilledProcesses(t *testing.T) {
 	db := pgtest.Database(t)
 	both := services{serve(t, db, atOnce...), serve(t, db, atOnce...)}
 	newRetentionWorkload(t, both, r).run(func(await func(int64)) {
-		for range 3 {
+		for range 2 {
 			await(int64(20 + r.IntN(80)))
 			one := both[r.IntN(2)]
 			one.kill()

@@ -222,10 +222,10 @@ func newEvent(id *string, eventType, k string, n int64) client.NewEvent {
 	return client.NewEvent{Id: id, Type: eventType, Data: data}
 }
 
-// fill appends the events that are there before the load, so that a rebuild takes a while.
+// fill appends the events that are there before the load, so that a rebuild takes several batches.
 func (p *tenantLoad) fill(t *testing.T) {
 	t.Helper()
-	for batch := range 10 {
+	for batch := range 4 {
 		stream := client.StreamAppend{Stream: fmt.Sprintf("account-%d", batch%4)}
 		for i := range 1000 {
 			stream.Events = append(stream.Events, newEvent(eventID("fill", batch, i), "Added", fmt.Sprintf("key-%d", i%permanentDocuments), int64(i%7)))
