@@ -7,6 +7,8 @@ VERSION   ?= 14 18
 # Two packages at a time, since each test binary starts a PostgreSQL. `make lint` runs go vet. Without data for debuggers,
 # linking takes a third less time.
 TESTFLAGS ?= -timeout=15m -p=2 -vet=off -ldflags=-w
+# What `make test` tests. systemtest takes longest, so it starts first.
+PACKAGES  ?= ./systemtest ./...
 # Packages in which goroutines share state.
 RACE      ?= ^$(MODULE)/(aggregate|api(/.*)?|auth|budget|cli/doctor|client|delivery/.*|drivers/.*|embedded|erasure|eventlog|fairshare|listen|members|outbox.*|pg|projection(/.*)?|rebuild|retention|schema|service|tables|tenant|upcasting)$$
 
@@ -15,6 +17,9 @@ RACE      ?= ^$(MODULE)/(aggregate|api(/.*)?|auth|budget|cli/doctor|client|deliv
 SQL         := ./drivers/postgres ./delivery/group ./delivery/webhook ./delivery/report ./eventlog ./pg ./retention ./migrations ./tables ./aggregate ./outbox/postgres ./projection/registry ./schema ./tenant ./auth ./members ./erasure
 SQLSKIP     := ^Test(Faults|GroupsUnderKills|LedgerInvariants|GroupModel|LostConnectionsUnderLoadSaveOnce|VeryMany.*)$$
 SQLSYSTEM   := ^Test(EveryLoginInSQL|SavesLostInACrash|DeletedTenant)$$
+
+# The other packages, for CI, which tests those above on several versions.
+OTHERS       = $(filter-out $(SQL:./%=$(MODULE)/%),$(shell $(GO) list ./...))
 
 MODULE      := github.com/manifold-es/manifold
 STATICCHECK := $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck
@@ -37,8 +42,7 @@ build: ## build bin/manifold, a static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/manifold ./cmd/manifold
 
 test: postgresql ## run every test, on a real PostgreSQL; see CONTRIBUTING.md for other databases; SKIP=PATTERN leaves tests out
-	@# systemtest takes longest, so start it first.
-	$(GO) test $(TESTFLAGS) $(if $(SKIP),-skip='$(SKIP)') ./systemtest ./...
+	$(GO) test $(TESTFLAGS) $(if $(SKIP),-skip='$(SKIP)') $(PACKAGES)
 	@for module in $(NESTED); do echo "$(GO) test $$module"; (cd $$module && $(GO) test $(TESTFLAGS) ./...) || exit 1; done
 	@# go test does not report skipped tests of packages that pass.
 	@[ -n "$$MANIFOLD_TEST_MONGO_URL" ] || echo "NOT RUN: tests on a real MongoDB, because MANIFOLD_TEST_MONGO_URL is not set. They ran on FerretDB."
@@ -60,10 +64,12 @@ test-sql:
 	$(GO) test $(TESTFLAGS) -skip='$(SQLSKIP)' $(SQL)
 	$(GO) test $(TESTFLAGS) -run='$(SQLSYSTEM)' ./systemtest
 
-# Skip conformance tests that use one goroutine, and those of MongoDB's second layout, which runs the code of the first. The
+# Skip long tests that use one goroutine, and those of MongoDB's second layout, which runs the code of the first. The
 # detector makes tests slow, so run no more at once than there are processors.
+RACESKIP    := ^TestConformanceOfLayout2$$|^TestConformance.*/^(Predicate|Order|Partition|Values)$$|^Test(TheOperatorRedactsWhatCannotBeRead|ReadersStepOverUnreadableEvents)$$
+
 race: postgresql ## run the tests of the concurrent packages with the race detector
-	$(GO) test -race -skip='^TestConformanceOfLayout2$$|^TestConformance.*/^(Predicate|Order|Partition|Values)$$' -timeout=20m -p=2 -parallel=$$(getconf _NPROCESSORS_ONLN) -vet=off -ldflags=-w $$($(GO) list ./... | grep -E '$(RACE)')
+	$(GO) test -race -skip='$(RACESKIP)' -timeout=20m -p=2 -parallel=$$(getconf _NPROCESSORS_ONLN) -vet=off -ldflags=-w $$($(GO) list ./... | grep -E '$(RACE)')
 
 fuzz: postgresql ## run every fuzz test for FUZZTIME (30s) each
 	@grep -rl --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
