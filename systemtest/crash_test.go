@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/manifold-es/manifold/client"
 	"github.com/manifold-es/manifold/embedded/pgtest"
@@ -15,9 +16,11 @@ import (
 //
 // In the first rounds the kill happens after a rebuild has begun and a few more appends were answered. Other
 // processes take over a dead process's rebuild only later, so each of these rounds has a separate target. In later
-// rounds the kill happens at any time.
+// rounds the kill happens at any time. Up to each kill, clients append as fast as they can; then they rest.
 func crashes(t *testing.T, w *workload, r *rand.Rand, more int, kill func(round int)) {
 	t.Helper()
+	w.rest = 50 * time.Millisecond
+	w.calm.Store(true)
 	w.load(3, r.Uint64())
 	var rebuilds sync.WaitGroup
 	for round := range len(w.targets) + more {
@@ -33,14 +36,15 @@ func crashes(t *testing.T, w *workload, r *rand.Rand, more int, kill func(round 
 			case <-w.quit.Done(): // it could not be
 			}
 		}
+		w.calm.Store(false)
 		if w.await(r.IntN(len(w.tenants)), r.IntN(80)); w.quit.Err() != nil {
 			break
 		}
 		kill(round)
+		w.calm.Store(true)
 	}
-	w.await(0, 100)
+	w.await(0, 10)
 	// All rebuilds end while events are appended.
-	w.calmDown()
 	rebuilds.Wait()
 	w.finish()
 	for _, target := range w.targets {
@@ -76,7 +80,7 @@ func TestKillOneOfTwoServices(t *testing.T) {
 				}
 			}
 		} else {
-			w.await(0, r.IntN(100)) // the other one continues alone
+			w.await(0, r.IntN(50)) // the other one continues alone
 		}
 		one.start()
 	})

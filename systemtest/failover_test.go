@@ -110,7 +110,7 @@ func TestFailover(t *testing.T) {
 	t.Logf("appends continued %s after the primary was killed", time.Since(began).Round(time.Millisecond))
 	w.await(0, 100)
 	w.await(1, 100)
-	w.calmDown()
+	w.calm.Store(true)
 	<-rebuilt
 	w.finish()
 }

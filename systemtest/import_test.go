@@ -50,7 +50,7 @@ func realLines(t *testing.T) (file string, lines []importLine) {
 func someRealLines(t *testing.T) (file string, lines []importLine) {
 	t.Helper()
 	_, lines = realLines(t)
-	lines = lines[:min(len(lines), 20_000)]
+	lines = lines[:min(len(lines), 10_000)]
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	for _, line := range lines {
@@ -69,7 +69,7 @@ func someRealLines(t *testing.T) (file string, lines []importLine) {
 func madeLines(t *testing.T) (file string, lines []importLine) {
 	t.Helper()
 	var text bytes.Buffer
-	for i := range 20_000 {
+	for i := range 10_000 {
 		fmt.Fprintf(&text, `{"stream":"order-%d","type":"Added","data":{"n":%d}}`+"\n", i%50, i/100%7)
 	}
 	file = filepath.Join(t.TempDir(), "made.ndjson")

@@ -58,7 +58,7 @@ const loadedRest = 100 * time.Millisecond
 func rebuildUnderLoad(t *testing.T, c config.Config, rest time.Duration, changed []bool, databases ...string) {
 	w := newWorkload(t, inside(t, c))
 	w.rest = rest
-	w.calmDown()
+	w.calm.Store(true)
 	w.load(8, 1)
 	var rebuilds []<-chan struct{}
 	for _, target := range w.targets {

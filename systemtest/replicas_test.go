@@ -49,7 +49,7 @@ func TestReadsFromAReplica(t *testing.T) {
 	}
 	w.targets = append(w.targets, shared)
 	w.load(1, 1)
-	w.calmDown()
+	w.calm.Store(true)
 	read := make(chan struct{})
 	_, own := newTenant(t, w.operator, "own")
 	w.run(func() error { return own.readOwnAppends(t.Context(), w, read) })

@@ -31,12 +31,11 @@ type workload struct {
 	// checkpoint, as the contract of drivers permits. It grows before and after each crash, and is odd in between.
 	crashes atomic.Int64
 
-	quit     context.Context // ended: the clients finish their current work
-	end      context.CancelFunc
-	calm     context.Context // ended: the clients rest between requests, and leave processor time to other tests
-	calmDown context.CancelFunc
-	rest     time.Duration // of each client, once it is calm
-	all      sync.WaitGroup
+	quit context.Context // ended: the clients finish their current work
+	end  context.CancelFunc
+	calm atomic.Bool   // the clients rest between requests, and leave processor time to other tests
+	rest time.Duration // of each client while it is calm
+	all  sync.WaitGroup
 }
 
 // tenantLoad is one tenant and the operations of its clients.
@@ -87,7 +86,6 @@ func newAppends(t *testing.T, at site, tenants ...string) *workload {
 	t.Helper()
 	w := &workload{t: t, operator: newUser(t, at, operatorKey), rest: 250 * time.Millisecond}
 	w.quit, w.end = context.WithCancel(t.Context())
-	w.calm, w.calmDown = context.WithCancel(w.quit)
 	t.Cleanup(func() {
 		w.end()
 		w.all.Wait()
@@ -118,9 +116,9 @@ func (w *workload) await(tenant, more int) {
 }
 
 // pause returns a channel that receives when a client may send its next request: after a brief pause, or after a rest
-// once the load is calm.
+// while the load is calm.
 func (w *workload) pause(brief time.Duration) <-chan time.Time {
-	if w.calm.Err() != nil {
+	if w.calm.Load() {
 		brief = max(brief, w.rest)
 	}
 	return time.After(brief)
