@@ -8,7 +8,9 @@ package migrations
 
 import (
 	"context"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -106,6 +108,23 @@ func Latest() uint {
 		}
 		latest = next
 	}
+}
+
+// Fingerprint returns a hash of all migrations. Up leads to the same schema wherever it is equal.
+func Fingerprint() string {
+	names, err := files.ReadDir(".")
+	if err != nil {
+		panic(err) // the files are embedded, so only a test can see this panic
+	}
+	hash := sha256.New()
+	for _, name := range names {
+		text, err := files.ReadFile(name.Name())
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(hash, "%s %d\n%s", name.Name(), len(text), text)
+	}
+	return hex.EncodeToString(hash.Sum(nil))
 }
 
 func run(ctx context.Context, url string, do func(*migrate.Migrate) error) (err error) {

@@ -3,21 +3,21 @@ package pgtest
 import (
 	"context"
 	"crypto/sha256"
+	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/manifold-es/manifold/embedded"
+	"github.com/manifold-es/manifold/migrations"
 )
 
 // templateName is a migrated database of each server, except those with Options.Empty. Tests' databases are copies of it.
@@ -37,16 +37,19 @@ func startMigrated(cfg embedded.Config) (*embedded.Server, error) {
 	}
 	cfg.Binaries = binaries
 	image, err := image(ctx, binaries)
-	if errors.Is(err, fs.ErrNotExist) {
-		return startAndMigrate(ctx, cfg) // a test of another module
-	}
 	if err != nil {
 		return nil, fmt.Errorf("make the image of a server: %w", err)
 	}
-	if err := tar(ctx, "-xpf", image, cfg.Dir); err != nil {
+	if err := tar(ctx, "-xpmf", image, cfg.Dir); err != nil {
 		return nil, err
 	}
-	return embedded.Start(ctx, cfg)
+	server, err := embedded.Start(ctx, cfg)
+	if err == nil && server.Dir != cfg.Dir { // root's server cannot reach it, and begins in an empty folder
+		if err = createTemplate(ctx, server); err != nil {
+			return nil, errors.Join(err, server.Stop(ctx))
+		}
+	}
+	return server, err
 }
 
 // startAndMigrate starts a server in an empty folder, and creates the roles and the template.
@@ -75,20 +78,33 @@ func createTemplate(ctx context.Context, server *embedded.Server) (err error) {
 	return err
 }
 
+// sources are this package's, on which an image depends.
+//
+//go:embed *.go
+var sources embed.FS
+
 // image returns the path of the image, an archive, and makes it if necessary. Its name contains a hash of what the image
-// depends on. The error wraps fs.ErrNotExist if the working directory is not in Manifold's source.
+// depends on, as it was when this binary was built: the files on disk may be newer. initdb's options are not part of it.
 func image(ctx context.Context, binaries embedded.Binaries) (string, error) {
 	key := sha256.New()
-	fmt.Fprintln(key, binaries, runtime.GOARCH, os.Geteuid())
-	for _, folder := range []string{"embedded", "embedded/pgtest", "migrations"} {
-		_, hash, err := Source(folder)
+	fmt.Fprintln(key, binaries, runtime.GOARCH, os.Geteuid(), embedded.DisposableSettings(), migrations.Fingerprint())
+	files, err := sources.ReadDir(".")
+	if err != nil {
+		return "", err
+	}
+	for _, file := range files {
+		content, err := sources.ReadFile(file.Name())
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintln(key, hash)
+		key.Write(content)
 	}
-	images, err := CacheDir()
+	cache, err := os.UserCacheDir()
 	if err != nil {
+		cache = os.TempDir()
+	}
+	images := filepath.Join(cache, "manifold")
+	if err := os.MkdirAll(images, 0o755); err != nil {
 		return "", err
 	}
 	const prefix = "postgresql-"
@@ -121,11 +137,14 @@ func createImage(ctx context.Context, binaries embedded.Binaries, image string) 
 	if err := server.Stop(ctx); err != nil {
 		return err
 	}
+	if err := os.WriteFile(image, nil, 0o600); err != nil { // it contains the superuser's password
+		return err
+	}
 	return tar(ctx, "-cf", image, server.Dir)
 }
 
-// tar archives a folder's content with its owners and permissions ("-cf"), or extracts it ("-xpf"). Copying the files one
-// by one takes five times as long.
+// tar archives a folder's content ("-cf"), or extracts it with its owners and permissions, but not its times ("-xpmf"):
+// another test binary would sweep an old folder. Copying the files one by one takes five times as long.
 func tar(ctx context.Context, do, archive, dir string) error {
 	if output, err := exec.CommandContext(ctx, "tar", do, archive, "-C", dir, ".").CombinedOutput(); err != nil {
 		return fmt.Errorf("tar %s %s in %s: %w\n%s", do, archive, dir, err, output)
@@ -142,59 +161,6 @@ func removeOld(pattern string) {
 	for _, path := range found {
 		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > imageLife {
 			_ = os.RemoveAll(path) // what cannot be removed stays until the next time
-		}
-	}
-}
-
-// CacheDir returns the folder for files that test binaries keep for the next ones, and creates it if missing.
-func CacheDir() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = os.TempDir()
-	}
-	dir := filepath.Join(cache, "manifold")
-	return dir, os.MkdirAll(dir, 0o755)
-}
-
-// Source returns the path of one of Manifold's folders, and a hash of the names and contents of its files except tests. The
-// error wraps fs.ErrNotExist if the working directory is not in Manifold's source.
-func Source(folder string) (path, hash string, err error) {
-	root, err := sourceRoot()
-	if err != nil {
-		return "", "", err
-	}
-	path = filepath.Join(root, folder)
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return "", "", err
-	}
-	sum := sha256.New()
-	for _, entry := range entries {
-		if entry.IsDir() || strings.HasSuffix(entry.Name(), "_test.go") {
-			continue
-		}
-		content, err := os.ReadFile(filepath.Join(path, entry.Name()))
-		if err != nil {
-			return "", "", err
-		}
-		fmt.Fprintf(sum, "%s %d\n%s", entry.Name(), len(content), content)
-	}
-	return path, hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-// sourceRoot looks for this file below the test's working directory, which is its package's folder, and the folders above.
-func sourceRoot() (string, error) {
-	const self = "embedded/pgtest/image.go"
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, self)); err == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("%w: no %s in any folder above the test's", fs.ErrNotExist, self)
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"bufio"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -213,17 +215,32 @@ func execute(ctx context.Context, address string, statements ...string) (err err
 
 // build returns the path of the server's binary. It builds the binary if the sources have changed or it does not exist.
 func build(ctx context.Context) (string, error) {
-	source, hash, err := pgtest.Source("tools/ferretdb")
+	source, err := sources()
 	if err != nil {
 		return "", err
 	}
-	cache, err := pgtest.CacheDir()
+	hash := sha256.New()
+	files, err := os.ReadDir(source)
 	if err != nil {
 		return "", err
 	}
-	binary := filepath.Join(cache, "ferretdb-"+hash[:16])
+	for _, file := range files {
+		content, err := os.ReadFile(filepath.Join(source, file.Name()))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(hash, "%s %d\n%s", file.Name(), len(content), content)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	binary := filepath.Join(cache, "manifold", "ferretdb-"+hex.EncodeToString(hash.Sum(nil))[:16])
 	if _, err := os.Stat(binary); !errors.Is(err, fs.ErrNotExist) {
 		return binary, err
+	}
+	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
+		return "", err
 	}
 	// Several test binaries may build at the same time, so each builds a separate file.
 	fresh := fmt.Sprintf("%s.%d", binary, os.Getpid())
@@ -233,4 +250,23 @@ func build(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("build FerretDB (%s; the tests on MongoDB's protocol need it): %w\n%s", source, err, output)
 	}
 	return binary, os.Rename(fresh, binary)
+}
+
+// sources finds tools/ferretdb in the test's working directory or a folder above it.
+func sources() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		source := filepath.Join(dir, "tools", "ferretdb")
+		if _, err := os.Stat(filepath.Join(source, "go.mod")); err == nil {
+			return source, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("tools/ferretdb is not above the folder that the tests run in")
+		}
+		dir = parent
+	}
 }
