@@ -78,8 +78,8 @@ var common struct {
 }
 
 // sharedWorld returns a world with the usual configuration that many tests share, each with separate tenants. It is for
-// tests that use neither the operator's key nor the service's database, log or metrics: starting a world takes longer than
-// most of them. The name of each tenant is extended, and the tenant is deleted when the test ends.
+// tests that use neither the operator's key nor the service's database, log or metrics: starting a world takes longer
+// than most of them. The name of each tenant is extended, and the tenant is deleted when the test ends.
 func sharedWorld(t testing.TB) *world {
 	t.Helper()
 	common.once.Do(func() { common.world = setup{}.start(pgtest.Lasting(t)) })

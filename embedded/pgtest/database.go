@@ -180,8 +180,8 @@ func Migrated(t testing.TB, server *embedded.Server) DB {
 	return DB{Server: server, Name: name, passwords: allPasswords()}
 }
 
-// MigrateNew gives the databases that are created on a private server from now on Manifold's schema, so that programs that
-// create one have nothing to migrate.
+// MigrateNew gives the databases that are created on a private server from now on Manifold's schema, so that programs
+// that create one have nothing to migrate.
 func MigrateNew(t testing.TB, server *embedded.Server) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), server.URL("postgres"))
@@ -190,7 +190,9 @@ func MigrateNew(t testing.TB, server *embedded.Server) {
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	for _, statement := range []string{
-		"alter database template1 is_template false", "drop database template1", "create database template1 template " + templateName,
+		"alter database template1 is_template false",
+		"drop database template1",
+		"create database template1 template " + templateName,
 	} {
 		if _, err := conn.Exec(t.Context(), statement); err != nil {
 			t.Fatalf("pgtest: %s: %v", statement, err)

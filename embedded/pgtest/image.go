@@ -20,14 +20,15 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 )
 
-// templateName is a migrated database of each server, except those with Options.Empty. Tests' databases are copies of it.
+// templateName is a migrated database of each server, except those with Options.Empty. Tests' databases are copies of
+// it.
 const templateName = "template"
 
 // imageLife is how long an image stays in the user's cache after its last use.
 const imageLife = 24 * time.Hour
 
-// startMigrated starts a server with Manifold's roles and the template. initdb and the migrations take three seconds of a
-// processor, so the server's folder is extracted from an image in the user's cache, which the first test binary makes.
+// startMigrated starts a server with Manifold's roles and the template. initdb and the migrations take three seconds of
+// a processor, so the server's folder is extracted from an image in the user's cache, which the first test binary makes.
 func startMigrated(cfg embedded.Config) (*embedded.Server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -83,8 +84,9 @@ func createTemplate(ctx context.Context, server *embedded.Server) (err error) {
 //go:embed *.go
 var sources embed.FS
 
-// image returns the path of the image, an archive, and makes it if necessary. Its name contains a hash of what the image
-// depends on, as it was when this binary was built: the files on disk may be newer. initdb's options are not part of it.
+// image returns the path of the image, an archive, and makes it if necessary. Its name contains a hash of what the
+// image depends on, as it was when this binary was built: the files on disk may be newer. initdb's options are not part
+// of it.
 func image(ctx context.Context, binaries embedded.Binaries) (string, error) {
 	key := sha256.New()
 	fmt.Fprintln(key, binaries, runtime.GOARCH, os.Geteuid(), embedded.DisposableSettings(), migrations.Fingerprint())
