@@ -41,6 +41,11 @@ func startMigrated(cfg embedded.Config) (*embedded.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the image of a server: %w", err)
 	}
+	// Another test binary may have swept the folder, or be about to, because making the image can take a minute.
+	_ = os.Remove(cfg.Dir)
+	if err := os.Mkdir(cfg.Dir, 0o700); err != nil {
+		return nil, err
+	}
 	if err := tar(ctx, "-xpmf", image, cfg.Dir); err != nil {
 		return nil, err
 	}
