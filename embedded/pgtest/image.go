@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,21 +33,17 @@ const imageLife = 24 * time.Hour
 func startMigrated(cfg embedded.Config) (*embedded.Server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	binaries, err := embedded.FindBinaries(ctx, 0, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, err
-	}
-	cfg.Binaries = binaries
-	image, err := image(ctx, binaries)
+	image, err := findImage()
 	if err != nil {
 		return nil, fmt.Errorf("make the image of a server: %w", err)
 	}
+	cfg.Binaries = image.binaries
 	// Another test binary may have swept the folder, or be about to, because making the image can take a minute.
 	_ = os.Remove(cfg.Dir)
 	if err := os.Mkdir(cfg.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := tar(ctx, "-xpmf", image, cfg.Dir); err != nil {
+	if err := tar(ctx, "-xpmf", image.path, cfg.Dir); err != nil {
 		return nil, err
 	}
 	server, err := embedded.Start(ctx, cfg)
@@ -89,10 +86,41 @@ func createTemplate(ctx context.Context, server *embedded.Server) (err error) {
 //go:embed *.go
 var sources embed.FS
 
-// image returns the path of the image, an archive, and makes it if necessary. Its name contains a hash of what the
-// image depends on, as it was when this binary was built: the files on disk may be newer. initdb's options are not part
-// of it.
-func image(ctx context.Context, binaries embedded.Binaries) (string, error) {
+// image is an archive of a stopped server's folder, and the programs that have made it.
+type image struct {
+	path     string
+	binaries embedded.Binaries
+}
+
+// findImage returns the image, and makes it if necessary.
+var findImage = sync.OnceValues(func() (image, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	binaries, err := embedded.FindBinaries(ctx, 0, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return image{}, err
+	}
+	path, err := imagePath(binaries)
+	if err != nil {
+		return image{}, err
+	}
+	if now := time.Now(); os.Chtimes(path, now, now) == nil {
+		return image{path, binaries}, nil
+	}
+	removeOld(filepath.Join(filepath.Dir(path), imagePrefix+"*"))
+	// Several test binaries may make it at the same time, so each makes a separate file.
+	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if err := createImage(ctx, binaries, fresh); err != nil {
+		return image{}, errors.Join(err, os.RemoveAll(fresh))
+	}
+	return image{path, binaries}, os.Rename(fresh, path)
+})
+
+const imagePrefix = "postgresql-"
+
+// imagePath returns the path of the image, whose name contains a hash of what the image depends on, as it was when this
+// binary was built: the files on disk may be newer. initdb's options are not part of it.
+func imagePath(binaries embedded.Binaries) (string, error) {
 	key := sha256.New()
 	fmt.Fprintln(key, binaries, runtime.GOARCH, os.Geteuid(), embedded.DisposableSettings(), migrations.Fingerprint())
 	files, err := sources.ReadDir(".")
@@ -114,23 +142,12 @@ func image(ctx context.Context, binaries embedded.Binaries) (string, error) {
 	if err := os.MkdirAll(images, 0o755); err != nil {
 		return "", err
 	}
-	const prefix = "postgresql-"
-	image := filepath.Join(images, prefix+hex.EncodeToString(key.Sum(nil))[:16])
-	if now := time.Now(); os.Chtimes(image, now, now) == nil {
-		return image, nil
-	}
-	removeOld(filepath.Join(images, prefix+"*"))
-	// Several test binaries may make it at the same time, so each makes a separate file.
-	fresh := fmt.Sprintf("%s.%d", image, os.Getpid())
-	if err := createImage(ctx, binaries, fresh); err != nil {
-		return "", errors.Join(err, os.RemoveAll(fresh))
-	}
-	return image, os.Rename(fresh, image)
+	return filepath.Join(images, imagePrefix+hex.EncodeToString(key.Sum(nil))[:16]), nil
 }
 
 // createImage makes the image. The server runs elsewhere, because the account that runs it for root may not reach the
 // user's cache. It is not disposable, so that it stops with its data complete.
-func createImage(ctx context.Context, binaries embedded.Binaries, image string) error {
+func createImage(ctx context.Context, binaries embedded.Binaries, path string) error {
 	dir, err := tempDir(base())
 	if err != nil {
 		return err
@@ -144,10 +161,10 @@ func createImage(ctx context.Context, binaries embedded.Binaries, image string) 
 	if err := server.Stop(ctx); err != nil {
 		return err
 	}
-	if err := os.WriteFile(image, nil, 0o600); err != nil { // it contains the superuser's password
+	if err := os.WriteFile(path, nil, 0o600); err != nil { // it contains the superuser's password
 		return err
 	}
-	return tar(ctx, "-cf", image, server.Dir)
+	return tar(ctx, "-cf", path, server.Dir)
 }
 
 // tar archives a folder's content ("-cf"), or extracts it with its owners and permissions, but not its times ("-xpmf"):
