@@ -11,6 +11,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/pg"
 )
 
@@ -28,14 +29,12 @@ const keysTable = schema + ".document_keys"
 
 // keepsKeys reports whether saves write the keys of a build's documents.
 func (d *Driver) keepsKeys(build domain.Build) bool {
-	return !d.distributed && !build.Shared() && len(build.Indexes) > 0
+	return !build.Shared() && len(build.Indexes) > 0
 }
 
-// makeKeysTable creates the table of keys, if it does not exist. In a distributed database it is not used.
+// makeKeysTable creates the table of keys, if it does not exist. In a distributed database its rows are on the nodes of
+// their documents.
 func (d *Driver) makeKeysTable(ctx context.Context) error {
-	if d.distributed {
-		return nil
-	}
 	if exists, err := relationExists(ctx, d.pool.QueryRow, keysTable); err != nil || exists {
 		return err
 	}
@@ -51,8 +50,12 @@ func (d *Driver) makeKeysTable(ctx context.Context) error {
 		) with (fillfactor = 90)`,
 		`create index "document_keys/order" on %[1]s (tenant_id, build, place, key, id) where id <> ''`,
 		`alter table %[1]s enable row level security`,
-		`alter table %[1]s force row level security`,
 	}, d.policies())
+	if d.becomeViews {
+		statements = append(statements, grantToLogin)
+	} else {
+		statements = append(statements, `alter table %[1]s force row level security`)
+	}
 	if d.withLog { // otherwise grantTables would, in several processes at once
 		statements = append(statements, grantToAppRole)
 	}
@@ -64,6 +67,9 @@ func (d *Driver) makeKeysTable(ctx context.Context) error {
 			if _, err := tx.Exec(ctx, fmt.Sprintf(statement, keysTable)); err != nil {
 				return err
 			}
+		}
+		if d.distributed {
+			return migrations.DistributeByTenant(ctx, tx, keysTable, besideInCluster(keysTable))
 		}
 		return nil
 	})
@@ -124,7 +130,8 @@ func moveKeys(key [][]byte, mark []byte, from, to int64) statement {
 	args := append(key[:2:2], mark, pg.Int8Param(to))
 	if from == 0 {
 		return statement{args: args, sql: `insert into ` + keysTable + ` (tenant_id, build, id, place, key, position)
-			select $1::uuid, $2::bigint, '', 0, '', $4::bigint where ` + ifMoved + ` and
+			select c.tenant_id, c.build, '', 0, '', $4::bigint from ` + commonTable + ` c
+			where c.tenant_id = $1::uuid and c.build = $2::bigint and c.id = '' and c.version = $3::bigint and
 				(select count(*) from ` + commonTable + ` t where t.tenant_id = $1::uuid and t.build = $2::bigint and t.id > '') =
 				(select count(*) from ` + keysTable + ` k where k.tenant_id = $1::uuid and k.build = $2::bigint and k.place = 1 and k.id <> '')
 			on conflict do nothing`}
@@ -135,7 +142,7 @@ func moveKeys(key [][]byte, mark []byte, from, to int64) statement {
 
 // dropKeys removes a build's keys, in slices.
 func (d *Driver) dropKeys(ctx context.Context, build domain.Build, tenant domain.TenantID) error {
-	if d.distributed || build.Shared() {
+	if build.Shared() {
 		return nil
 	}
 	for {

@@ -41,7 +41,6 @@ func keys(t *testing.T, db pgtest.DB, build domain.Build) (documents, checkpoint
 // Pages in the order of a declared path are those of the documents, whichever release has saved them and in whatever
 // batches: page by page, in both directions, with and without a filter.
 func TestKeysAgreeWithTheDocuments(t *testing.T) {
-	pgtest.NotOnCluster(t, "keys are not kept there")
 	t.Parallel()
 	db := pgtest.Database(t)
 	driver := open(t, db)
@@ -145,7 +144,6 @@ func ids(t *testing.T, driver *postgres.Driver, build domain.Build, tenant domai
 // Keys are complete from a build's first checkpoint on, also after a fill, until something else saves. They go with the
 // documents.
 func TestKeysFollowTheCheckpoint(t *testing.T) {
-	pgtest.NotOnCluster(t, "keys are not kept there")
 	t.Parallel()
 	db := pgtest.Database(t)
 	driver := open(t, db)
@@ -192,7 +190,6 @@ func TestKeysFollowTheCheckpoint(t *testing.T) {
 // A page in the order of a declared path reads about as many documents as it has, from the first page to the last, in
 // both directions, without statistics and with them.
 func TestPagesByKeysReadLittle(t *testing.T) {
-	pgtest.NotOnCluster(t, "keys are not kept there")
 	t.Parallel()
 	db := pgtest.Database(t)
 	driver := open(t, db)

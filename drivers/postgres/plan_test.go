@@ -168,7 +168,6 @@ func TestOwnCheckpointsReadNoDocuments(t *testing.T) {
 // by id also the next ones that it scans first, without statistics and with them. It reads the keys in the range once, and
 // none if the scan fills the page.
 func TestRangesOfOwnProjectionsReadLittle(t *testing.T) {
-	pgtest.NotOnCluster(t, "keys are not kept there")
 	t.Parallel()
 	db := pgtest.Database(t)
 	driver := open(t, db)

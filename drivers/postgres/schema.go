@@ -127,6 +127,9 @@ func (d *Driver) prepareDatabase(ctx, background context.Context) error {
 	if err := d.adoptTables(ctx); err != nil {
 		return err
 	}
+	if err := d.makeKeysTable(ctx); err != nil {
+		return err
+	}
 	if err := d.grantTables(ctx); err != nil {
 		return err
 	}
@@ -148,10 +151,7 @@ func (d *Driver) makeCommonTable(ctx context.Context) error {
 	for _, index := range commonIndexes() {
 		indexes = append(indexes, index.createSQL())
 	}
-	if err := d.makeTable(ctx, commonBuild(), indexes...); err != nil {
-		return err
-	}
-	return d.makeKeysTable(ctx)
+	return d.makeTable(ctx, commonBuild(), indexes...)
 }
 
 // restore recreates whatever is missing of what Open created: the database may have come back empty.
@@ -159,8 +159,8 @@ func (d *Driver) restore(ctx context.Context) error {
 	var exists, complete bool
 	err := d.pool.QueryRow(ctx, `select to_regnamespace($1) is not null,
 			exists (select from pg_class where oid = to_regclass($2)) and exists (select from pg_proc where oid = to_regprocedure($3))
-				and ($5 or exists (select from pg_class where oid = to_regclass($4)))`,
-		schema, commonTable, keyFunction+"(jsonb)", keysTable, d.distributed).Scan(&exists, &complete)
+				and exists (select from pg_class where oid = to_regclass($4))`,
+		schema, commonTable, keyFunction+"(jsonb)", keysTable).Scan(&exists, &complete)
 	if err != nil || complete {
 		return err
 	}
@@ -169,7 +169,10 @@ func (d *Driver) restore(ctx context.Context) error {
 			return fmt.Errorf("make the schema %s: %w", schema, err)
 		}
 	}
-	return d.makeCommonTable(ctx)
+	if err := d.makeCommonTable(ctx); err != nil {
+		return err
+	}
+	return d.makeKeysTable(ctx)
 }
 
 // makeSchema prepares a database of documents alone, where no migrations run. It creates the views' role if the login

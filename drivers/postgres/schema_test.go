@@ -319,7 +319,7 @@ func TestTablesAreDistributed(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := func(tenant domain.TenantID) domain.Build {
-		return domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "mine"}, Number: 1}
+		return domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "mine"}, Number: 1, Indexes: []string{"version"}}
 	}
 	for _, tenant := range tenants {
 		for _, build := range []domain.Build{build, own(tenant)} {
@@ -334,7 +334,7 @@ func TestTablesAreDistributed(t *testing.T) {
 		driver = open(t, db)
 		for _, tenant := range tenants {
 			for _, build := range []domain.Build{build, own(tenant)} {
-				found, err := driver.Query(t.Context(), build, tenant, domain.DocumentQuery{Limit: 10})
+				found, err := driver.Query(t.Context(), build, tenant, domain.DocumentQuery{Limit: 10, Order: []domain.Order{byPath("version", true)}})
 				if err != nil || len(found) != 2 {
 					t.Errorf("tenant %s has %d documents of 2, %v", tenant, len(found), err)
 				}
@@ -347,8 +347,11 @@ func TestTablesAreDistributed(t *testing.T) {
 		select count(*), count(distinct p.colocationid) from pg_class c join pg_dist_partition p on p.logicalrelid = c.oid
 		where c.relnamespace = 'manifold_documents'::regnamespace and c.relrowsecurity and not c.relforcerowsecurity and c.relowner = 'manifold_views'::regrole
 		  and p.colocationid <> (select colocationid from pg_dist_partition where logicalrelid = 'manifold.logs'::regclass)`).Scan(&tables, &groups)
-	if err != nil || tables != 2 || groups != 1 {
-		t.Errorf("%d tables are distributed, in %d groups, %v; want 2 in one", tables, groups, err)
+	if err != nil || tables != 3 || groups != 1 {
+		t.Errorf("%d tables are distributed, in %d groups, %v; want 3 in one", tables, groups, err)
+	}
+	if documents, checkpoint := keys(t, db, own(tenants[0])); documents != 2 || checkpoint != 1 {
+		t.Errorf("%d documents have keys, at %d; want 2, at 1", documents, checkpoint)
 	}
 	var seen int
 	login := db.Pool(t, migrations.RoleDocuments, 1)
