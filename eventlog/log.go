@@ -87,7 +87,7 @@ func New(db *pg.DB, config Config) *Log {
 	db.Unprintable = s.markGaps
 	s.announcing.Go(func() { s.heads.run(s.appending, s) })
 	if s.replicas != nil {
-		s.announcing.Go(func() { s.replicas.run(s.appending) })
+		s.announcing.Go(func() { s.replicas.Run(s.appending) })
 	}
 	return s
 }

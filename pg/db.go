@@ -127,7 +127,7 @@ func open(ctx context.Context, config Config) (*DB, error) {
 		return nil, refused
 	}
 	for _, url := range config.Replicas {
-		replica, err := openReplica(ctx, url, maxConns)
+		replica, err := openHistoryReplica(ctx, url, maxConns)
 		if err != nil {
 			db.Close()
 			return nil, err
@@ -230,7 +230,7 @@ func (db *DB) Close() {
 		}
 	}
 	for _, replica := range db.Replicas {
-		replica.pool.Close()
+		replica.Close()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,16 +17,25 @@ import (
 	"github.com/manifold-es/manifold/fairshare"
 )
 
-// Replica is a streaming replica of the database, from which the app login reads. It may be down or behind at any time.
-// All methods may be called concurrently.
+// Replica is a streaming replica of a database, from which one login reads. It may be down or behind at any time. All
+// methods may be called concurrently.
 type Replica struct {
 	Name string // host:port
 
 	pool    *pgxpool.Pool
 	reading *fairshare.Budget // divides the connections between tenants
+	logged  error             // why it is not read, as last logged; only Replicas.watch uses it
+
+	mu          sync.Mutex
+	problem     error     // of the last check; nil: none
+	behindSince time.Time // the replica may lack what was committed after this time; zero: it had everything
+	failures    int       // reads that failed in a row
+	aside       time.Time // not to be read until then
+	reads       map[*fairshare.Account]context.CancelCauseFunc
 }
 
-// A read of a replica waits this long for a connection, and this long in total. Then the primary answers.
+// A read of a replica waits this long for a connection. A read of history waits this long in total. Then the primary
+// answers.
 const (
 	replicaTurn = 100 * time.Millisecond
 	replicaTime = 2 * time.Second
@@ -34,10 +44,10 @@ const (
 // ErrReplicaBusy means that a replica has no connection for another read of the tenant.
 var ErrReplicaBusy = errors.New("all connections to the replica are in use")
 
-// openReplica prepares the connections to a replica, and opens none yet.
-func openReplica(ctx context.Context, url string, maxConns int) (*Replica, error) {
-	settings := merge(AppSettings, map[string]string{"statement_timeout": strconv.FormatInt(replicaTime.Milliseconds(), 10)})
-	pool, err := newPool(ctx, url, maxConns+1, settings, nil) // one is for Query
+// OpenReplica prepares the connections to a replica, and opens none yet. Each has the settings. One tenant has at most
+// half of them.
+func OpenReplica(ctx context.Context, url string, maxConns int, settings map[string]string) (*Replica, error) {
+	pool, err := newPool(ctx, url, maxConns+1, settings, nil) // one is for checks
 	if err != nil {
 		return nil, fmt.Errorf("prepare connections to a replica: %w", err)
 	}
@@ -45,12 +55,29 @@ func openReplica(ctx context.Context, url string, maxConns int) (*Replica, error
 	return &Replica{
 		Name: net.JoinHostPort(to.Host, strconv.Itoa(int(to.Port))), pool: pool,
 		reading: fairshare.New("reads of a replica", int64(maxConns), int64(max(1, maxConns/2))),
+		reads:   make(map[*fairshare.Account]context.CancelCauseFunc),
 	}, nil
 }
 
-// Read runs queries under the tenant in one snapshot, without retries, for two seconds at most. One tenant has at most
-// half of the connections. If none is free soon, it returns ErrReplicaBusy.
+// openHistoryReplica is OpenReplica for reads of the log.
+func openHistoryReplica(ctx context.Context, url string, maxConns int) (*Replica, error) {
+	return OpenReplica(ctx, url, maxConns, merge(AppSettings, map[string]string{"statement_timeout": strconv.FormatInt(replicaTime.Milliseconds(), 10)}))
+}
+
+// Close closes the connections.
+func (r *Replica) Close() { r.pool.Close() }
+
+// Read runs queries under the tenant in one snapshot, without retries, for two seconds at most. If no connection is free
+// soon, it returns ErrReplicaBusy.
 func (r *Replica) Read(ctx context.Context, tenant domain.TenantID, queries ...Query) error {
+	return r.Use(ctx, tenant, replicaTime, func(ctx context.Context, pool *pgxpool.Pool) error {
+		return runOnce(ctx, pool, &snapshotStatement, tenant, queries)
+	})
+}
+
+// Use lets do read with one of the connections, for a limited time. The context of do also ends when the replica is found
+// to be down. If no connection is free for the tenant soon, Use returns ErrReplicaBusy.
+func (r *Replica) Use(ctx context.Context, tenant domain.TenantID, atMost time.Duration, do func(ctx context.Context, pool *pgxpool.Pool) error) error {
 	turn := r.reading.Account(tenant)
 	if err := turn.Wait(ctx, 1, replicaTurn); err != nil {
 		if ctx.Err() != nil {
@@ -59,14 +86,19 @@ func (r *Replica) Read(ctx context.Context, tenant domain.TenantID, queries ...Q
 		return ErrReplicaBusy
 	}
 	defer turn.Close()
-	ctx, cancel := context.WithTimeout(ctx, replicaTime)
+	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
-	return runOnce(ctx, r.pool, &snapshotStatement, tenant, queries)
-}
-
-// QueryRow reads a row that belongs to no tenant, as pgx does. ctx must limit the time.
-func (r *Replica) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	return r.pool.QueryRow(ctx, sql, args...)
+	ctx, end := context.WithCancelCause(ctx)
+	r.mu.Lock()
+	r.reads[turn] = end
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		delete(r.reads, turn)
+		r.mu.Unlock()
+		end(nil)
+	}()
+	return do(ctx, r.pool)
 }
 
 // Member returns the id of this process; zero if it has none.
