@@ -42,11 +42,9 @@ type CatalogConfig struct {
 	Aggregate func(ctx context.Context, tenant domain.TenantID, category string) (folding.AggregateRules, error)
 	// Lost is called each time a read finds that a live build's table is missing; may be nil.
 	Lost        func(id domain.ProjectionID, build int64)
-	LogDatabase string // the name of the database that also holds the log; empty: none does
-	// NoOwnIndexes are the databases in which the indexes of tenants' own projections would have no effect; may be nil.
-	NoOwnIndexes []string
-	Keep         time.Duration // how long to keep a build after its last reader, longer than any request may take; 0: an hour
-	Log          *slog.Logger
+	LogDatabase string        // the name of the database that also holds the log; empty: none does
+	Keep        time.Duration // how long to keep a build after its last reader, longer than any request may take; 0: an hour
+	Log         *slog.Logger
 }
 
 // maxSourceFolds is how many compiled folds of source projections are kept: each takes tens of kilobytes.
@@ -76,7 +74,7 @@ func NewCatalog(config CatalogConfig) *Catalog {
 	}
 	return &Catalog{
 		config:      config,
-		rules:       folding.Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), LogDatabase: config.LogDatabase, Handlers: config.Handlers, NoOwnIndexes: config.NoOwnIndexes},
+		rules:       folding.Rules{Databases: slices.Sorted(maps.Keys(config.Drivers)), LogDatabase: config.LogDatabase, Handlers: config.Handlers},
 		filters:     newFilterCache(),
 		queries:     newQueryShares(),
 		folds:       folding.NewCache(maxSourceFolds),
@@ -115,34 +113,22 @@ func (c *Catalog) complete(ctx context.Context, owner domain.TenantID, definitio
 // the projections that Manifold itself deploys are reserved. A large definition takes seconds to compile, so the
 // request's budget pays for it.
 func (c *Catalog) Check(ctx context.Context, id domain.ProjectionID, definition domain.Definition) error {
-	return c.checkBy(ctx, c.rules, id, definition)
-}
-
-// CheckStored is Check for a definition that is deployed in its database. It may have indexes without effect, which Check
-// refuses.
-func (c *Catalog) CheckStored(ctx context.Context, id domain.ProjectionID, definition domain.Definition) error {
-	rules := c.rules
-	rules.NoOwnIndexes = nil
-	return c.checkBy(ctx, rules, id, definition)
-}
-
-func (c *Catalog) checkBy(ctx context.Context, rules folding.Rules, id domain.ProjectionID, definition domain.Definition) error {
 	if err := folding.CheckReserved(id, definition); err != nil {
 		return err
 	}
-	_, err := c.check(ctx, rules, id, definition)
+	_, err := c.check(ctx, id, definition)
 	return err
 }
 
-// check is checkBy without the reserved names. It returns the compiled fold.
-func (c *Catalog) check(ctx context.Context, rules folding.Rules, id domain.ProjectionID, definition domain.Definition) (fold *folding.Fold, err error) {
+// check is Check without the reserved names. It returns the compiled fold.
+func (c *Catalog) check(ctx context.Context, id domain.ProjectionID, definition domain.Definition) (fold *folding.Fold, err error) {
 	ctx, end, err := c.config.Requests.Begin(ctx, id.Owner, "give the definition fewer and shorter expressions")
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	err = budget.Work(ctx, func() error {
-		fold, err = rules.Compile(expr.MeterOf(ctx), id, definition)
+		fold, err = c.rules.Compile(expr.MeterOf(ctx), id, definition)
 		return err
 	})
 	return fold, err

@@ -36,7 +36,7 @@ func (c *Catalog) Preview(ctx context.Context, tenant domain.TenantID, q Preview
 	}
 	defer end()
 	defer func() { err = budget.Cause(ctx, err) }()
-	fold, err := c.check(ctx, c.rules, domain.ProjectionID{Owner: tenant, Name: definition.Name}, definition)
+	fold, err := c.check(ctx, domain.ProjectionID{Owner: tenant, Name: definition.Name}, definition)
 	if err != nil {
 		return folding.Preview{}, domain.Within("definition", err)
 	}

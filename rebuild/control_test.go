@@ -2,7 +2,6 @@ package rebuild_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -266,46 +265,6 @@ func TestDryRun(t *testing.T) {
 		}
 		if p, err := v.store.Projection(t.Context(), id); err != nil || p.Build == r.Build || p.Version != 1 {
 			t.Errorf("the projection is %+v, %v", p, err)
-		}
-	}
-}
-
-// A tenant's own projection whose indexes were accepted in a database that refuses them now can still be rebuilt there,
-// on request and if its documents are lost. Indexes of new definitions and of moved ones are refused.
-func TestStoredIndexesThatAreNowRefusedDoNotPreventRebuilds(t *testing.T) {
-	t.Parallel()
-	v := newService(t)
-	tenant := v.tenant(t)
-	definition := sums(1)
-	definition.Indexes = []string{"sum"}
-	here, err := v.rebuilds.Deploy(t.Context(), tenant, definition, "test", false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.append(t, tenant, 10)
-	v.noOwnIndexes = []string{"default", "elsewhere"}
-	v = v.process(rebuild.Config{})
-	v.work(t)
-	id := here.Projection.ProjectionID
-	for _, request := range []rebuild.Request{{}, {Database: "default"}} {
-		if r := v.ended(t, v.start(t, id, request)); r.State != domain.RebuildSwapped {
-			t.Errorf("the rebuild is %+v", r)
-		}
-	}
-	live, err := v.catalog.Get(t.Context(), tenant, id.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.rebuilds.Lost(id, live.Build)
-	if r := v.ended(t, v.awaitRebuilds(t, id, 3)[0]); r.State != domain.RebuildSwapped {
-		t.Errorf("the rebuild of lost documents is %+v", r)
-	}
-	changed := sums(2)
-	changed.Indexes = definition.Indexes
-	for where, request := range map[string]rebuild.Request{"indexes": {Definition: &changed}, "database": {Database: "elsewhere"}} {
-		_, err := v.rebuilds.Start(t.Context(), id, request)
-		if refusal, ok := errors.AsType[*domain.Error](err); !ok || refusal.Code != domain.CodeUnsupported || refusal.Where != where {
-			t.Errorf("Start gives %v, want a refusal at %s", err, where)
 		}
 	}
 }

@@ -31,8 +31,6 @@ type service struct {
 	catalog  *projection.Catalog
 	runner   *projection.Runner
 	rebuilds *rebuild.Rebuilds
-
-	noOwnIndexes []string // the databases in which later processes refuse indexes of tenants' own projections
 }
 
 // newService opens a database, and sets up a process on it. Documents are in "default" and, in a separate database, in
@@ -92,7 +90,7 @@ func (v *service) process(config rebuild.Config) *service {
 		config.Keep = keep
 	}
 	p.catalog = projection.NewCatalog(projection.CatalogConfig{
-		Store: storeOf(v.store), Drivers: p.drivers, Progress: progress, Keep: config.Keep, NoOwnIndexes: v.noOwnIndexes, Log: quiet,
+		Store: storeOf(v.store), Drivers: p.drivers, Progress: progress, Keep: config.Keep, Log: quiet,
 	})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: storeOf(v.store), Drivers: p.drivers, Progress: progress, Poll: 100 * time.Millisecond, Log: quiet,

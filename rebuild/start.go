@@ -60,11 +60,7 @@ func (r *Rebuilds) start(ctx context.Context, id domain.ProjectionID, request Re
 	if rebuild.Definition, err = definitionOf(p, request); err != nil {
 		return domain.Rebuild{}, err
 	}
-	check := r.config.Catalog.Check
-	if request.Definition == nil && rebuild.Definition.Database == folding.WithDefaults(p.Definition).Database {
-		check = r.config.Catalog.CheckStored
-	}
-	if err := check(ctx, id, rebuild.Definition); err != nil {
+	if err := r.config.Catalog.Check(ctx, id, rebuild.Definition); err != nil {
 		if request.Definition == nil && request.Database != "" {
 			err = movePlace("database", err)
 		}

@@ -36,7 +36,7 @@ func (p *Process) wireProjections(e Extensions) error {
 	p.catalog = projection.NewCatalog(projection.CatalogConfig{
 		Lost:  lost,
 		Store: store, Drivers: p.drivers, Handlers: handlers, Progress: progress, Keep: keep, Log: p.log,
-		Outages: p.outage, LogDatabase: p.logDatabase, NoOwnIndexes: e.noOwnIndexes(p.config.Databases),
+		Outages: p.outage, LogDatabase: p.logDatabase,
 		Upcasters: p.upcasters, Requests: p.budget,
 		Aggregate: func(ctx context.Context, tenant domain.TenantID, category string) (folding.AggregateRules, error) {
 			definition, err := p.states.Definition(ctx, tenant, category)

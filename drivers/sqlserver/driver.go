@@ -14,7 +14,7 @@
 //	primary key clustered (tenant_id, build, id_bytes)
 //
 // Each build of a shared projection has a table named after it, such as "order-summary.12". The builds of tenants' own
-// projections share the table "documents". A tenant's checkpoint in a build is the row with the empty id: its version
+// projections share the table "documents", and the table "document_keys" is their index: see keys.go. A tenant's checkpoint in a build is the row with the empty id: its version
 // is the position, and its document is null.
 //
 // The key holds ids as bytes because SQL Server ignores blanks at the end of a text, whatever its collation: "a" and "a
@@ -56,6 +56,7 @@
 //     expected
 //   - what happens to a transaction in which a statement cannot be compiled, which onConnection ends either way
 //   - that REGEXP_LIKE reads a pattern as RE2 does, and how it treats a text of more than 2 MB
+//   - that pages and counts by keys read the keys in order, and each document once
 //   - that an index in descending order is used for a page in that order, and that an online build makes nobody wait
 //   - how long savers and readers wait for one another with read_committed_snapshot off, and with optimized locking on
 package sqlserver
@@ -218,7 +219,7 @@ func (b *borrowedBatch) use(read func(batch drivers.Batch) error) error {
 func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.TenantID, batch *borrowedBatch) (stale bool, err error) {
 	var single *statement // saves the whole batch
 	var move statement
-	var end *statement // of a save in parts that leaves no checkpoint
+	var end *statement // the last of a save in parts
 	err = batch.use(func(batch drivers.Batch) error {
 		if part, rest := nextPart(batch); len(rest.Upserts)+len(rest.Deletes) == 0 {
 			rows, err := encodePart(part, table)
@@ -227,9 +228,13 @@ func save(ctx context.Context, conn *sql.Conn, table table, tenant domain.Tenant
 			return err
 		}
 		move = table.moveCheckpoint(tenant, batch)
-		if batch.To == 0 {
+		switch {
+		case batch.To == 0:
 			unmark := table.removeMark(tenant)
 			end = &unmark
+		case table.keyed() && !batch.IsRepair():
+			keys := table.moveKeys(tenant, batch)
+			end = &keys
 		}
 		return nil
 	})
@@ -351,10 +356,11 @@ func (d *Driver) OwnCheckpoints(ctx context.Context) iter.Seq2[drivers.OwnCheckp
 
 // DropTenant removes one tenant's documents and checkpoint from the build.
 func (d *Driver) DropTenant(ctx context.Context, build domain.Build, tenant domain.TenantID) error {
-	return drivers.DropTenant(build, tenant, func() error { return d.dropRows(ctx, tableOf(build), tenant) })
+	return drivers.DropTenant(build, tenant, func() error { return d.dropRows(ctx, build, tenant) })
 }
 
-func (d *Driver) dropRows(ctx context.Context, table table, tenant domain.TenantID) error {
+func (d *Driver) dropRows(ctx context.Context, build domain.Build, tenant domain.TenantID) error {
+	table := tableOf(build)
 	checkpoint := func() error {
 		first := table.dropCheckpoint(tenant)
 		_, err := try(ctx, d, func(ctx context.Context, conn *sql.Conn) (sql.Result, error) {
@@ -362,7 +368,7 @@ func (d *Driver) dropRows(ctx context.Context, table table, tenant domain.Tenant
 		})
 		return err
 	}
-	return drivers.DropRows(checkpoint, func(after []byte) (last []byte, err error) {
+	err := drivers.DropRows(checkpoint, func(after []byte) (last []byte, err error) {
 		found, err := read(ctx, d, table.dropSlice(tenant, after), func(rows *sql.Rows) (last []byte, err error) {
 			err = rows.Scan(&last)
 			return last, err
@@ -372,4 +378,8 @@ func (d *Driver) dropRows(ctx context.Context, table table, tenant domain.Tenant
 		}
 		return found[0], nil
 	})
+	if err != nil || build.Shared() {
+		return err
+	}
+	return d.dropKeys(ctx, build, tenant)
 }

@@ -34,6 +34,10 @@ type query struct {
 	keys    map[string]string // path -> expression of its sort key
 	args    []any
 	params  int
+
+	source   string      // of the documents, the alias t, and of their keys, the alias k, if they are found by keys
+	idColumn string      // of their ids
+	keyPath  domain.Path // whose sort keys k has; nil: none
 }
 
 // maxParams is the maximum number of a statement's parameters: the server accepts 2,100.
@@ -46,7 +50,10 @@ const (
 )
 
 func newQuery(table table, tenant domain.TenantID) *query {
-	return &query{table: table, values: map[string]string{}, numbers: map[string]string{}, keys: map[string]string{}, args: table.of(tenant)}
+	return &query{
+		table: table, values: map[string]string{}, numbers: map[string]string{}, keys: map[string]string{}, args: table.of(tenant),
+		source: table.name + " as t\n", idColumn: "t.id_bytes",
+	}
 }
 
 // param adds a parameter and returns its name.
@@ -120,6 +127,9 @@ func (q *query) sortKey(path domain.Path) string {
 // keyColumn returns the key column of a path, if there is one. A declared path consists of names with dots between
 // them, so a path with a dot within a name is a different path.
 func (q *query) keyColumn(path domain.Path) (column string, ok bool) {
+	if len(q.keyPath) > 0 && slices.Equal(q.keyPath, path) {
+		return "k.sort_key", true
+	}
 	i := slices.IndexFunc(q.table.keys, func(key string) bool { return slices.Equal(drivers.DeclaredPath(key), path) })
 	if i < 0 {
 		return "", false
@@ -243,7 +253,7 @@ func (q *query) equals(alias string, s domain.Scalar) string {
 func (q *query) compare(p domain.Compare) (exact, narrow string) {
 	switch p.Comparison {
 	case domain.Equal:
-		narrow = q.narrow(p.Path, func(column string) string { return column + " = " + q.key(columnKey(p.Value)) })
+		narrow = q.narrowing(p)
 		if partition := q.partition(p.Path, p.Value); partition != "" {
 			narrow = strings.TrimSuffix(partition+" and "+narrow, " and ")
 		}
@@ -271,7 +281,7 @@ func (q *query) compare(p domain.Compare) (exact, narrow string) {
 	default:
 		return never, ""
 	}
-	return exact, q.narrow(p.Path, func(column string) string { return q.ranged(column, p) })
+	return exact, q.narrowing(p)
 }
 
 func (q *query) compareBool(p domain.Compare) string {
@@ -288,13 +298,43 @@ func (q *query) compareBool(p domain.Compare) string {
 	return never
 }
 
-// narrow returns what must hold for the key column of a path if a condition is true. It is empty if there is no column.
-func (q *query) narrow(path domain.Path, condition func(column string) string) string {
+// narrowing returns what must hold for the key column of a predicate's path if the predicate is true. It is empty if there
+// is no column, or if the predicate is true for too many keys.
+func (q *query) narrowing(predicate domain.Predicate) string {
+	path, _ := narrowed(predicate)
 	column, ok := q.keyColumn(path)
 	if !ok {
 		return ""
 	}
-	return condition(column)
+	switch p := predicate.(type) {
+	case domain.Compare:
+		switch {
+		case p.Comparison == domain.Equal:
+			return column + " = " + q.key(columnKey(p.Value))
+		case p.Comparison != domain.NotEqual && (p.Value.Number() || p.Value.Kind == domain.ScalarText):
+			return q.ranged(column, p)
+		}
+	case domain.OneOf:
+		if p.Not || len(p.Values) == 0 || len(p.Values) > maxNarrowed {
+			return ""
+		}
+		keys := make([]string, len(p.Values))
+		for i, scalar := range p.Values {
+			keys[i] = q.key(columnKey(scalar))
+		}
+		return column + " in (" + strings.Join(keys, ", ") + ")"
+	case domain.Text:
+		if p.Test != domain.StartsWith || p.Not || p.Text == "" {
+			return ""
+		}
+		key := columnKey(domain.Scalar{Kind: domain.ScalarText, Text: p.Text})
+		if len(key) == 1 {
+			return column + " = 0xff"
+		}
+		// 0xff is in no text, so it is greater than anything that follows the prefix.
+		return "(" + column + " >= " + q.key(key) + " and " + column + " < " + q.key(append(slices.Clone(key), 0xff)) + " or " + column + " = 0xff)"
+	}
+	return ""
 }
 
 // ranged narrows a comparison to its range, within one kind. If texts are compared, the range includes those that are
@@ -337,16 +377,7 @@ func (q *query) oneOf(p domain.OneOf) (exact, narrow string) {
 	if p.Not {
 		return value + ".type is not null and not " + is, ""
 	}
-	if len(p.Values) > 0 && len(p.Values) <= maxNarrowed {
-		narrow = q.narrow(p.Path, func(column string) string {
-			keys := make([]string, len(p.Values))
-			for i, scalar := range p.Values {
-				keys[i] = q.key(columnKey(scalar))
-			}
-			return column + " in (" + strings.Join(keys, ", ") + ")"
-		})
-	}
-	return is, narrow
+	return is, q.narrowing(p)
 }
 
 func (q *query) contains(p domain.Contains) string {
@@ -390,17 +421,7 @@ func (q *query) textTest(p domain.Text) (exact, narrow string, err error) {
 			return fmt.Sprintf("%[1]s.type = 1 and (datalength(%[1]s.value) < %[2]d or %[3]s <> %[4]s)", value, len(wanted), test, param), "", nil
 		}
 		exact = value + ".type = 1 and " + test + " = " + param
-		if p.Test == domain.StartsWith {
-			narrow = q.narrow(p.Path, func(column string) string {
-				key := columnKey(domain.Scalar{Kind: domain.ScalarText, Text: p.Text})
-				if len(key) == 1 {
-					return column + " = 0xff"
-				}
-				// 0xff is in no text, so it is greater than anything that follows the prefix.
-				return "(" + column + " >= " + q.key(key) + " and " + column + " < " + q.key(append(slices.Clone(key), 0xff)) + " or " + column + " = 0xff)"
-			})
-		}
-		return exact, narrow, nil
+		return exact, q.narrowing(p), nil
 	case domain.Includes:
 		if utf16Length(p.Text) > maxSearched {
 			return "", "", domain.Errorf(domain.CodeUnsupported, p.Place.Where(), "SQL Server looks for texts of at most %d characters within others", maxSearched)

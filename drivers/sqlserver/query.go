@@ -70,6 +70,9 @@ func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.Te
 	}
 	documents, err := withQueryTimeout(ctx, func(ctx context.Context) ([]domain.Document, error) {
 		return withColumns(ctx, d, build, func(table table) ([]domain.Document, error) {
+			if documents, ok, err := d.queryByKeys(ctx, table, tenant, query); ok || err != nil {
+				return documents, err
+			}
 			statement, err := table.query(d.server.locking, tenant, query)
 			if err != nil {
 				return nil, err
@@ -93,6 +96,9 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 	}
 	count, err := withQueryTimeout(ctx, func(ctx context.Context) (int64, error) {
 		return withColumns(ctx, d, build, func(table table) (int64, error) {
+			if count, ok, err := d.countByKeys(ctx, table, tenant, where); ok || err != nil {
+				return count, err
+			}
 			statement, err := table.count(d.server.locking, tenant, where)
 			if err != nil {
 				return 0, err
@@ -143,34 +149,52 @@ func (t table) query(locking bool, tenant domain.TenantID, request domain.Docume
 func (q *query) page(request domain.DocumentQuery) (string, error) {
 	request = withoutRepetitions(request)
 	q.args = append(q.args, sql.Named("limit", int64(request.Limit)))
-	conditions := where
-	if len(request.Order) == 0 {
-		after := "0x" // the checkpoint's id
-		if request.After != nil {
-			after = q.id(request.After.ID)
-		}
-		conditions += " and t.id_bytes > " + after
-	} else {
-		conditions += " and t.id_bytes > 0x"
-	}
-	if request.Where != nil {
-		condition, err := q.condition(request.Where)
-		if err != nil {
-			return "", err
-		}
-		conditions += "\nand " + condition
+	conditions, err := q.pageConditions(request, byKeys{})
+	if err != nil {
+		return "", err
 	}
 	if len(request.Order) == 0 {
-		text := "select top (@limit) " + documentColumns + "\nfrom " + q.table.name + " as t\n" + q.sources.String() +
+		text := "select top (@limit) " + documentColumns + "\nfrom " + q.source + q.sources.String() +
 			"where " + conditions + "\norder by t.id_bytes\n"
 		if request.Where != nil {
 			return text + recompile, nil
 		}
 		return strings.TrimSuffix(text, "\n") + ";\n", nil
 	}
+	ids, order := q.pageIDs(request, conditions)
+	return "select " + documentColumns + "\nfrom (\n" + ids + ") as o\n" +
+		"inner join " + q.table.name + " as t with (forceseek) on " + where + " and t.id_bytes = o.id_bytes\n" +
+		"order by " + order + "o.id_bytes\n" + orderedRecompile, nil
+}
+
+// pageConditions returns the conditions on the documents of all pages, and without an order on their ids. way is how they
+// are found, if by keys.
+func (q *query) pageConditions(request domain.DocumentQuery, way byKeys) (string, error) {
+	after := "0x" // the checkpoint's id
+	if len(request.Order) == 0 && request.After != nil {
+		after = q.id(request.After.ID)
+	}
+	conditions := where + " and " + q.idColumn + " > " + after
+	if request.Where == nil {
+		return conditions, nil
+	}
+	if way.ranged { // the range is in the source
+		defer func(path domain.Path) { q.keyPath = path }(q.keyPath)
+		q.keyPath = nil
+	}
+	condition, err := q.condition(request.Where)
+	return conditions + "\nand " + condition, err
+}
+
+// pageIDs builds the select of a page's ids, with columns for their order, and the terms of that order outside of it.
+func (q *query) pageIDs(request domain.DocumentQuery, conditions string) (ids, order string) {
+	if len(request.Order) == 0 {
+		return "select top (@limit) " + q.idColumn + "\nfrom " + q.source + q.sources.String() +
+			"where " + conditions + "\norder by " + q.idColumn + "\n", ""
+	}
 	if len(request.Order) == 1 && request.Order[0].Descending {
 		if column, ok := q.keyColumn(request.Order[0].Path); ok {
-			return q.descending(request, column, conditions), nil
+			return q.descending(request, column, conditions), "o.s0, o.s1 desc, "
 		}
 	}
 	keys := make([]string, len(request.Order))
@@ -181,33 +205,28 @@ func (q *query) page(request domain.DocumentQuery) (string, error) {
 		conditions += "\nand (" + q.afterPlace(request, keys) + ")"
 	}
 	columns, inner, outer := orderTerms(keys, request.Order)
-	return "select " + documentColumns + "\nfrom (\n" +
-		"select top (@limit) t.id_bytes" + columns + "\nfrom " + q.table.name + " as t\n" + q.sources.String() +
-		"where " + conditions + "\norder by " + inner + ", t.id_bytes\n) as o\n" +
-		"inner join " + q.table.name + " as t with (forceseek) on " + where + " and t.id_bytes = o.id_bytes\n" +
-		"order by " + outer + ", o.id_bytes\n" + orderedRecompile, nil
+	return "select top (@limit) " + q.idColumn + columns + "\nfrom " + q.source + q.sources.String() +
+		"where " + conditions + "\norder by " + inner + ", " + q.idColumn + "\n", outer + ", "
 }
 
-// descending builds the page that descends by one key column. Documents that can be ordered are read from the
+// descending builds the ids of the page that descends by one key column. Documents that can be ordered are read from the
 // descending index. The others, which come last, are read separately by their ids.
 func (q *query) descending(request domain.DocumentQuery, column, conditions string) string {
 	part := func(last, condition, order string) string {
-		return "select s.id_bytes, s.s0, s.s1 from (\nselect top (@limit) t.id_bytes, " + last + " as s0, " + column + " as s1\nfrom " + q.table.name + " as t\n" + q.sources.String() +
-			"where " + conditions + "\nand " + condition + "\norder by " + order + "t.id_bytes\n) as s\n"
+		return "select s.id_bytes, s.s0, s.s1 from (\nselect top (@limit) " + q.idColumn + ", " + last + " as s0, " + column + " as s1\nfrom " + q.source + q.sources.String() +
+			"where " + conditions + "\nand " + condition + "\norder by " + order + q.idColumn + "\n) as s\n"
 	}
 	unordered := column + " = 0xff"
 	ordered := part("0", column+" < 0xff", column+" desc, ") + "union all\n"
 	if after := request.After; after != nil && after.Unordered {
-		ordered, unordered = "", unordered+" and t.id_bytes > "+q.id(after.ID)
+		ordered, unordered = "", unordered+" and "+q.idColumn+" > "+q.id(after.ID)
 	} else if after != nil {
 		place := q.key(columnKey(after.Values[0]))
-		ordered = part("0", column+" <= "+place+" and ("+column+" < "+place+" or t.id_bytes > "+q.id(after.ID)+")", column+" desc, ") + "union all\n"
+		ordered = part("0", column+" <= "+place+" and ("+column+" < "+place+" or "+q.idColumn+" > "+q.id(after.ID)+")", column+" desc, ") + "union all\n"
 	}
-	return "select " + documentColumns + "\nfrom (\nselect top (@limit) u.id_bytes, u.s0, u.s1 from (\n" +
+	return "select top (@limit) u.id_bytes, u.s0, u.s1 from (\n" +
 		ordered + part("1", unordered, "") +
-		") as u\norder by u.s0, u.s1 desc, u.id_bytes\n) as o\n" +
-		"inner join " + q.table.name + " as t with (forceseek) on " + where + " and t.id_bytes = o.id_bytes\n" +
-		"order by o.s0, o.s1 desc, o.id_bytes\n" + orderedRecompile
+		") as u\norder by u.s0, u.s1 desc, u.id_bytes\n"
 }
 
 // withoutRepetitions removes from a query's order every repetition of an earlier path. A repetition does not affect the
@@ -257,7 +276,7 @@ func unordered(keys []string) string { return "0xff in (" + strings.Join(keys, "
 
 // afterPlace is true for the documents that come after a place.
 func (q *query) afterPlace(request domain.DocumentQuery, keys []string) string {
-	id := "t.id_bytes > " + q.id(request.After.ID)
+	id := q.idColumn + " > " + q.id(request.After.ID)
 	if request.After.Unordered {
 		return unordered(keys) + " and " + id
 	}
@@ -294,7 +313,7 @@ func (t table) count(locking bool, tenant domain.TenantID, predicate domain.Pred
 		conditions += "\nand " + condition
 		end = "\n" + recompile
 	}
-	text := "select count_big(*)\nfrom " + t.name + " as t\n" + q.sources.String() + "where " + conditions + end
+	text := "select count_big(*)\nfrom " + q.source + q.sources.String() + "where " + conditions + end
 	return statement{sql: t.consistent(locking, text), args: q.args}, nil
 }
 
@@ -307,12 +326,11 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 	}
 	explanation, err := withQueryTimeout(ctx, func(ctx context.Context) (domain.Explanation, error) {
 		return withColumns(ctx, d, build, func(table table) (domain.Explanation, error) {
-			q := newQuery(table, tenant)
-			text, err := q.page(query)
+			statement, err := table.explained(tenant, query)
 			if err != nil {
 				return domain.Explanation{}, err
 			}
-			text = declarations(q.args) + text
+			text := declarations(statement.args) + statement.sql
 			plan, err := d.plan(ctx, table, text)
 			return domain.Explanation{Statement: text, Plan: plan}, err
 		})
@@ -321,6 +339,18 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 		return domain.Explanation{}, drivers.BuildError("explain a query of", build, err)
 	}
 	return explanation, nil
+}
+
+// explained returns the statement that is tried first for a page, without settings.
+func (t table) explained(tenant domain.TenantID, request domain.DocumentQuery) (statement, error) {
+	if ways := t.waysByKeys(request.Where, withoutRepetitions(request).Order); len(ways) > 0 {
+		statement, err := t.pageByKeys(false, tenant, ways[0], request)
+		statement.sql = strings.TrimPrefix(statement.sql, readSettings)
+		return statement, err
+	}
+	q := newQuery(t, tenant)
+	text, err := q.page(request)
+	return statement{sql: text, args: q.args}, err
 }
 
 // plan returns the plan of a batch without running it, or nil if the server returns none.

@@ -179,6 +179,9 @@ func (d *Driver) prepareDatabase(ctx context.Context) error {
 	if err := d.makeTable(ctx, common); err != nil {
 		return err
 	}
+	if err := d.makeKeysTable(ctx); err != nil {
+		return err
+	}
 	// A table that an older release created lacks this index.
 	return d.define(ctx, common.name, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, common.checkpointsSQL())
@@ -358,6 +361,9 @@ func withColumns[T any](ctx context.Context, d *Driver, build domain.Build, do f
 			return value, err
 		}
 		table.keys, table.partition, table.server = columns.keys, columns.partition, d.server
+		if !build.Shared() {
+			table.places = build.Indexes
+		}
 		value, err = do(table)
 		if err == nil {
 			if build.Shared() {
@@ -470,7 +476,7 @@ func (d *Driver) DropTable(ctx context.Context, build domain.Build) error {
 			return err
 		})
 	} else {
-		err = d.dropRows(ctx, tableOf(build), build.Owner)
+		err = d.dropRows(ctx, build, build.Owner)
 	}
 	return drivers.BuildError("drop", build, dialect.Error(err))
 }

@@ -44,6 +44,13 @@ func partitioned() table {
 	return table
 }
 
+// keyed is the table of a tenant's own build that declares paths.
+func keyed() table {
+	table := tableOf(own)
+	table.places = []string{"status", "customer.name"}
+	return table
+}
+
 func document(id, data string) domain.Document {
 	return domain.Document{ID: id, Version: 9, Data: []byte(data)}
 }
@@ -102,6 +109,73 @@ func TestSaveStatements(t *testing.T) {
 	golden(t, "save_checkpoint", tableOf(own).saveInOneTrip(tenant, empty, rowsOf(t, empty, tableOf(own))))
 	one := drivers.Batch{From: 5, To: 9, Upserts: []domain.Document{document("a", `{}`)}}
 	golden(t, "save_own", tableOf(own).saveInOneTrip(tenant, one, rowsOf(t, one, tableOf(own))))
+}
+
+// Keys are written before their documents, so that the condition on what is stored holds for both.
+func TestKeysStatements(t *testing.T) {
+	t.Parallel()
+	var statements []statement
+	for _, sql := range createKeysSQL() {
+		statements = append(statements, statement{sql: sql})
+	}
+	golden(t, "keys_create_table", statements...)
+	batch := drivers.Batch{From: 5, To: 9, Upserts: []domain.Document{document("a", `{"status": "placed"}`)}, Deletes: []drivers.Deletion{{ID: "gone", Version: 8}}}
+	rows := rowsOf(t, batch, keyed())
+	golden(t, "keys_save", keyed().saveInOneTrip(tenant, batch, rows))
+	first := batch
+	first.From = 0
+	golden(t, "keys_save_parts", keyed().createStage(), keyed().saveStage(tenant), keyed().moveKeys(tenant, first))
+	golden(t, "keys_drop", keyed().dropKeysSlice(tenant))
+	repair := batch
+	repair.From = 9
+	if keyed().moveKeysSQL(repair) != "" || tableOf(own).moveKeysSQL(batch) != "" || tableOf(own).saveKeysSQL("@b") != "" {
+		t.Error("keys are written that should not be")
+	}
+	status, name := domain.Path{"status"}, domain.Path{"customer", "name"}
+	open := domain.Compare{Path: status, Comparison: domain.Equal, Value: text("open")}
+	above := domain.Compare{Path: name, Comparison: domain.Greater, Value: whole(3)}
+	for file, c := range map[string]struct {
+		query domain.DocumentQuery
+		ways  []byKeys
+	}{
+		"order":            {domain.DocumentQuery{Order: []domain.Order{{Path: status}}, Where: domain.And{open, above}, After: &domain.SortKey{Values: []domain.Scalar{text("b")}, ID: "a"}}, []byKeys{{path: status}}},
+		"order_descending": {domain.DocumentQuery{Order: []domain.Order{{Path: status, Descending: true}}, After: &domain.SortKey{Values: []domain.Scalar{text("b")}, ID: "a"}}, []byKeys{{path: status}}},
+		"equal":            {domain.DocumentQuery{Order: []domain.Order{{Path: name}}, Where: domain.And{above, open}}, []byKeys{{path: status, ranged: true}, {path: name}}},
+		"range":            {domain.DocumentQuery{Where: above, After: &domain.SortKey{ID: "a"}}, []byKeys{{path: name, ranged: true}}},
+		"range_order":      {domain.DocumentQuery{Order: []domain.Order{{Path: name}, {Path: domain.Path{"total"}, Descending: true}}, Where: above}, []byKeys{{path: name, ranged: true}}},
+	} {
+		c.query.Limit = 10
+		if ways := keyed().waysByKeys(c.query.Where, c.query.Order); fmt.Sprint(ways) != fmt.Sprint(c.ways) {
+			t.Errorf("%s: the ways are %v, want %v", file, ways, c.ways)
+			continue
+		}
+		page, err := keyed().pageByKeys(false, tenant, c.ways[0], c.query)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		golden(t, "keys_"+file, page)
+	}
+	count, err := keyed().countByKeys(true, tenant, byKeys{path: name, ranged: true}, domain.And{above, open})
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "keys_count_locking", count)
+	// What keys cannot find.
+	for what, where := range map[string]domain.Predicate{
+		"nothing":         nil,
+		"another path":    domain.Compare{Path: domain.Path{"total"}, Comparison: domain.Equal, Value: whole(1)},
+		"one of two":      domain.Or{open, above},
+		"everything else": domain.Compare{Path: status, Comparison: domain.NotEqual, Value: text("open")},
+		"bools":           domain.Compare{Path: status, Comparison: domain.Less, Value: boolean(true)},
+		"the end":         domain.Text{Path: status, Test: domain.EndsWith, Text: "n"},
+	} {
+		if ways := keyed().waysByKeys(where, []domain.Order{{Path: domain.Path{"total"}}}); len(ways) > 0 {
+			t.Errorf("%s: the ways are %v", what, ways)
+		}
+	}
+	if ways := indexed().waysByKeys(open, []domain.Order{{Path: status}}); len(ways) > 0 {
+		t.Errorf("a shared build has the ways %v", ways)
+	}
 }
 
 // rowsOf returns a batch that is one part, encoded for a table.
@@ -267,7 +341,7 @@ func TestGoldenFilesAreUsed(t *testing.T) {
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".sql")
-		short := strings.TrimPrefix(strings.TrimPrefix(name, "where_"), "query_")
+		short := strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(name, "where_"), "query_"), "keys_")
 		if !strings.Contains(string(source), `"`+name+`"`) && !strings.Contains(string(source), `"`+short+`"`) {
 			t.Errorf("no test makes %s", file)
 		}

@@ -3,6 +3,7 @@ package sqlserver
 import (
 	"database/sql"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,17 +21,18 @@ type table struct {
 
 	partition string // the path of the partition's column; empty: none
 
+	places []string // the paths whose sort keys are in the table of keys, see keys.go; a build has these or keys
+
 	server abilities
 }
 
 // tableOf returns the build's table without its key columns and the server's abilities, which withColumns adds.
 func tableOf(build domain.Build) table { return table{name: dialect.Table(build), build: build.Number} }
 
-// paths returns the steps of each key column's path, followed by the partition's if there is one.
-func (t table) paths() []domain.Path {
-	paths := make([]domain.Path, len(t.keys), len(t.keys)+1)
-	for i, key := range t.keys {
-		paths[i] = drivers.DeclaredPath(key)
+// paths returns the steps of each path whose sort keys are stored, followed by the partition's if there is one.
+func (t table) paths() (paths []domain.Path) {
+	for _, key := range slices.Concat(t.keys, t.places) {
+		paths = append(paths, drivers.DeclaredPath(key))
 	}
 	if t.partition != "" {
 		paths = append(paths, drivers.DeclaredPath(t.partition))
@@ -107,7 +109,7 @@ func (t table) saveInOneTrip(tenant domain.TenantID, batch drivers.Batch, part p
 		sql: writeSettings +
 			"begin transaction;\n" +
 			t.moveSQL(batch.From) +
-			"if @@rowcount = 1\nbegin\n" + partSQL + "commit transaction;\nselect 1;\nend\n" +
+			"if @@rowcount = 1\nbegin\n" + partSQL + t.moveKeysSQL(batch) + "commit transaction;\nselect 1;\nend\n" +
 			"else\nbegin\nrollback transaction;\nselect 0;\nend;\n",
 		args: append(t.moveArgs(tenant, batch), partArgs...),
 	}
@@ -121,6 +123,11 @@ func (t table) removeMarkSQL() string {
 // removeMark is the last statement of such a save in parts.
 func (t table) removeMark(tenant domain.TenantID) statement {
 	return statement{sql: writeSettings + t.removeMarkSQL(), args: t.of(tenant)}
+}
+
+// moveKeys is the last statement of a save in parts that moves the checkpoint of a build with keys.
+func (t table) moveKeys(tenant domain.TenantID, batch drivers.Batch) statement {
+	return statement{sql: writeSettings + t.moveKeysSQL(batch), args: t.moveArgs(tenant, batch)}
 }
 
 // moveCheckpoint is the first statement of a save in parts. The result is 1, or 0 if the batch is stale.
@@ -138,11 +145,11 @@ func (t table) savePart(tenant domain.TenantID, part part) statement {
 const binaryUTF8Name = "Latin1_General_100_BIN2_UTF8"
 
 // staged returns the columns of a part's documents on the server before they are written: each column of the table for
-// which a document has a value.
+// which a document has a value, and the keys that the table of keys has.
 func (t table) staged() (names, types []string) {
 	names = []string{"id_bytes", "id", "version", "document"}
 	types = []string{"varbinary(512) not null primary key", "nvarchar(512) not null", "bigint not null", "varchar(max) collate " + binaryUTF8Name + " not null"}
-	for i := range t.keys {
+	for i := range len(t.keys) + len(t.places) {
 		names = append(names, "k"+strconv.Itoa(i))
 		types = append(types, "varbinary("+strconv.Itoa(maxKeyBytes)+") not null")
 	}
@@ -180,8 +187,8 @@ func define(names, types []string) string {
 func (t table) upsertSQL(source string) string {
 	names, _ := t.staged()
 	columns := t.columns()
-	values, set := make([]string, len(names)), make([]string, 0, len(names))
-	for i, name := range names {
+	values, set := make([]string, len(columns)), make([]string, 0, len(columns))
+	for i, name := range names[:len(columns)] { // the places' keys are the last
 		values[i] = "b." + name
 		if i >= 2 { // the id does not change
 			set = append(set, columns[i]+" = "+values[i])
@@ -203,7 +210,7 @@ func (t table) partSQL(part part) (text string, args []any) {
 	if len(part.upserts) > 0 {
 		names, types := t.staged()
 		with, values := "", ""
-		for i := range t.keys {
+		for i := range len(t.keys) + len(t.places) {
 			n := strconv.Itoa(i)
 			with += ", k" + n + " varchar(" + strconv.Itoa(2*maxKeyBytes) + ") '$.k" + n + "'"
 			values += ", convert(varbinary(" + strconv.Itoa(maxKeyBytes) + "), j.k" + n + ", 2)"
@@ -216,18 +223,23 @@ func (t table) partSQL(part part) (text string, args []any) {
 			"insert into @b (" + strings.Join(names, ", ") + ")\n" +
 			"select convert(varbinary(512), j.id_bytes, 2), j.id, j.version, convert(varchar(max), j.document collate " + binaryUTF8Name + ")" + values + "\n" +
 			"from openjson(@upserts) with (id_bytes varchar(1024) '$.b', id nvarchar(512) '$.i', version bigint '$.v', document nvarchar(max) '$.d'" + with + ") as j;\n" +
-			t.upsertSQL("@b")
+			t.saveKeysSQL("@b") + t.upsertSQL("@b")
 		args = append(args, sql.Named("upserts", encodeRows(part.upserts)))
 	}
 	if len(part.deletes) > 0 {
-		const key = "convert(varbinary(512), b.id_bytes, 2)"
-		text += "delete t\nfrom openjson(@deletes) with (id_bytes varchar(1024) '$.b', version bigint '$.v') as b\n" +
-			"inner join " + t.name + " as t with (rowlock, forceseek) on " + where + " and t.id_bytes = " + key + "\n" +
+		text += t.removeKeysSQL() + "delete t\n" + fromDeletes +
+			"inner join " + t.name + " as t with (rowlock, forceseek) on " + where + " and t.id_bytes = " + deletedKey + "\n" +
 			"where t.version < b.version\n" + fromBatch
 		args = append(args, sql.Named("deletes", encodeRows(part.deletes)))
 	}
 	return text, args
 }
+
+// fromDeletes is the source of the documents to remove, and deletedKey the id of one.
+const (
+	fromDeletes = "from openjson(@deletes) with (id_bytes varchar(1024) '$.b', version bigint '$.v') as b\n"
+	deletedKey  = "convert(varbinary(512), b.id_bytes, 2)"
+)
 
 // stage is the temporary table, of one connection, into which the documents of a save in parts are copied. The copied
 // text is UTF-16, whatever the type of the table's column.
@@ -241,7 +253,7 @@ func (t table) createStage() statement {
 
 // saveStage writes the documents of the stage, and empties it.
 func (t table) saveStage(tenant domain.TenantID) statement {
-	return statement{sql: writeSettings + t.upsertSQL(stage) + "truncate table " + stage + ";\n", args: t.of(tenant)}
+	return statement{sql: writeSettings + t.saveKeysSQL(stage) + t.upsertSQL(stage) + "truncate table " + stage + ";\n", args: t.of(tenant)}
 }
 
 func (t table) checkpoint(tenant domain.TenantID) statement {

@@ -24,9 +24,6 @@ type Rules struct {
 	Databases   []string           // the names of the configured databases
 	LogDatabase string             // the name of the database that also holds the log; empty: none does
 	Handlers    map[string]Handler // Go handlers that the program has registered, by name
-
-	// NoOwnIndexes are the databases in which the indexes of a tenant's own projection would have no effect.
-	NoOwnIndexes []string
 }
 
 // Check returns everything that keeps a definition from working, each problem with its place, as one *domain.Error. The
@@ -60,7 +57,7 @@ func (r Rules) Compile(meter *expr.Meter, id domain.ProjectionID, d domain.Defin
 		checkOn(d, &found)
 	}
 	r.checkModes(d, &found)
-	r.checkIndexes(id, d, &found)
+	checkIndexes(d, &found)
 	checkPartition(d, &found)
 	checkChanges(d, &found)
 	checkTotals(id, d, &found)
@@ -237,10 +234,7 @@ func checkChanges(d domain.Definition, found *problems) {
 	}
 }
 
-func (r Rules) checkIndexes(id domain.ProjectionID, d domain.Definition, found *problems) {
-	if len(d.Indexes) > 0 && !id.Shared() && slices.Contains(r.NoOwnIndexes, d.Database) {
-		found.unsupported("indexes", "in database %q the indexes of a tenant's own projection have no effect; leave them out, or use a database of another kind", Clip(d.Database))
-	}
+func checkIndexes(d domain.Definition, found *problems) {
 	if len(d.Indexes) > maxIndexes {
 		found.add("indexes", "there are %d indexes; at most %d are allowed", len(d.Indexes), maxIndexes)
 		return

@@ -118,7 +118,7 @@ func TestParseDefinitionRefuses(t *testing.T) {
 	}
 }
 
-var rules = folding.Rules{Databases: []string{"default", "reports"}, LogDatabase: "default", NoOwnIndexes: []string{"reports"}, Handlers: map[string]folding.Handler{"counter": folding.UsageHandler()}}
+var rules = folding.Rules{Databases: []string{"default", "reports"}, LogDatabase: "default", Handlers: map[string]folding.Handler{"counter": folding.UsageHandler()}}
 
 func TestCheckRefuses(t *testing.T) {
 	t.Parallel()
@@ -171,7 +171,6 @@ func TestCheckRefuses(t *testing.T) {
 	}
 	for text, want := range map[string][2]string{
 		"name: p\ndatabase: reports\nmode: inline\non: {A: doc}": {"mode", `must be in the log's database, "default"`},
-		"name: p\ndatabase: reports\nindexes: [a]\non: {A: doc}": {"indexes", `in database "reports"`},
 	} {
 		d, err := folding.ParseDefinition([]byte(text))
 		if err != nil {
@@ -197,9 +196,6 @@ func TestCheckRefuses(t *testing.T) {
 		}
 	}
 	shared := domain.ProjectionID{Name: "p"}
-	if err := rules.Check(shared, domain.Definition{Name: "p", Handler: "counter", Database: "reports", Indexes: []string{"a"}}); err != nil {
-		t.Error(err)
-	}
 	mustName(t, "an unknown handler", rules.Check(shared, domain.Definition{Name: "p", Handler: "conuter"}), []string{"handler", `"conuter"`})
 	mustName(t, "handler and on", rules.Check(shared, domain.Definition{Name: "p", Handler: "counter", On: map[string]string{"A": "doc"}}), []string{"leave those out"})
 }
