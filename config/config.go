@@ -77,6 +77,9 @@ type Database struct {
 	Replicas []string `yaml:"replicas" env:"REPLICAS"`
 	// ReplicaLag is how far a replica may be behind to be read.
 	ReplicaLag time.Duration `yaml:"replicaLag" env:"REPLICA_LAG"`
+	// ReplicaDocuments says whether the replicas also answer queries for documents in this database. The documents login
+	// connects to them for that.
+	ReplicaDocuments bool `yaml:"replicaDocuments" env:"REPLICA_DOCUMENTS"`
 	// Distributed says whether the database must be distributed over a Citus cluster. `manifold migrate up` distributes
 	// it for DistributedTrue. DistributedAuto accepts what it finds.
 	Distributed Distributed `yaml:"distributed" env:"DISTRIBUTED"`
@@ -108,7 +111,11 @@ type DocumentsDatabase struct {
 	Password     Secret `yaml:"password" json:"password"` // added to the URL, which must have a user
 	PasswordFile string `yaml:"passwordFile" json:"passwordFile"`
 	MaxConns     int    `yaml:"maxConns" json:"maxConns"` // 0: the driver's own default
-	Mongo        Mongo  `yaml:"mongo" json:"mongo"`       // for the driver mongo only
+	// Replicas are URLs of streaming replicas that answer queries, each with one host, without a user: the login of URL
+	// connects to them. For the driver postgres only.
+	Replicas   []string      `yaml:"replicas" json:"replicas"`
+	ReplicaLag time.Duration `yaml:"-" json:"-"`         // that of Database
+	Mongo      Mongo         `yaml:"mongo" json:"mongo"` // for the driver mongo only
 }
 
 // Mongo configures how documents are stored in MongoDB.
@@ -207,6 +214,13 @@ func (c *Config) Check() error {
 	if !slices.Contains([]Distributed{DistributedAuto, DistributedTrue, DistributedFalse}, c.Database.Distributed) {
 		refuse("database.distributed", "invalid value %q; write auto, true or false", string(c.Database.Distributed))
 	}
+	switch _, elsewhere := c.Databases["default"]; {
+	case !c.Database.ReplicaDocuments:
+	case len(c.Database.Replicas) == 0:
+		refuse("database.replicaDocuments", "there are no database.replicas; list them, or remove this setting")
+	case elsewhere:
+		refuse("database.replicaDocuments", "the documents are in databases.default; list its replicas there, and remove this setting")
+	}
 	for name, login := range c.Database.logins() {
 		if login.User == "" {
 			refuse("database."+name+".user", "must not be empty")
@@ -240,6 +254,10 @@ func (c *Config) Check() error {
 				refuse("databases."+name+".url", "%s", err)
 			}
 		}
+		if len(database.Replicas) > 0 && database.Driver != "postgres" {
+			refuse("databases."+name+".replicas", "replicas are for the driver postgres, and the database's is %s; remove them", database.Driver)
+		}
+		checkReplicas(database.Replicas, "the login of the URL", func(setting, format string, args ...any) { refuse("databases."+name+"."+setting, format, args...) })
 		if database.MaxConns < 0 {
 			refuse("databases."+name+".maxConns", "%d is negative", database.MaxConns)
 		}

@@ -73,7 +73,7 @@ type Explanation struct {
 // reached.
 func (c *Catalog) Document(ctx context.Context, tenant domain.TenantID, name, id string, fresh Freshness) (domain.Document, error) {
 	var document domain.Document
-	err := c.readLive(ctx, tenant, name, fresh, func(reader documentReader, p domain.Projection) error {
+	err := c.readLive(ctx, tenant, name, fresh, func(reader drivers.Reader, p domain.Projection) error {
 		build := p.LiveBuild()
 		room := fairshare.From(ctx)
 		if err := room.Wait(ctx, documentReserve, memoryPatience); err != nil {
@@ -101,7 +101,7 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 		return DocumentsPage{}, err
 	}
 	var page DocumentsPage
-	err = c.readLive(ctx, tenant, name, q.Freshness, func(reader documentReader, p domain.Projection) error {
+	err = c.readLive(ctx, tenant, name, q.Freshness, func(reader drivers.Reader, p domain.Projection) error {
 		build := p.LiveBuild()
 		if err := asked.checkBuild(build); err != nil {
 			return err
@@ -153,7 +153,7 @@ func (c *Catalog) Explain(ctx context.Context, tenant domain.TenantID, name stri
 		return Explanation{}, err
 	}
 	var explained Explanation
-	err = c.readLive(ctx, tenant, name, q.Freshness, func(reader documentReader, p domain.Projection) error {
+	err = c.readLive(ctx, tenant, name, q.Freshness, func(reader drivers.Reader, p domain.Projection) error {
 		build := p.LiveBuild()
 		if err := asked.checkBuild(build); err != nil {
 			return err
@@ -258,11 +258,15 @@ func invalidExpression(where string, err error) error {
 	return fmt.Errorf("compile %s: %w", where, err)
 }
 
-// readLive looks up the live build, waits until it is fresh enough, and reads from it.
-func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name string, fresh Freshness, read func(documentReader, domain.Projection) error) error {
+// readLive looks up the live build, waits until it is fresh enough, and reads from it. If a replica of its database is
+// fresh enough, it reads from there instead, without waiting. read may be called again if that fails.
+func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name string, fresh Freshness, read func(drivers.Reader, domain.Projection) error) error {
 	find := func() (domain.Projection, error) { return c.Live(ctx, tenant, name) }
 	return c.retryDropped(find, func(p *domain.Projection) (err error) {
 		if fresh.MinPosition > 0 {
+			if err := c.readReplica(*p, fresh.MinPosition, read); !errors.Is(err, drivers.ErrNoReplica) {
+				return err
+			}
 			if *p, err = c.awaitPosition(ctx, tenant, *p, fresh); err != nil {
 				return err
 			}
@@ -276,6 +280,24 @@ func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name str
 		}
 		return read(driver, *p)
 	})
+}
+
+// readReplica reads from a replica of the live build's database that has reached a position. The error is
+// drivers.ErrNoReplica if there is none.
+func (c *Catalog) readReplica(p domain.Projection, position int64, read func(drivers.Reader, domain.Projection) error) error {
+	if p.Definition.Mode == domain.ModeLive {
+		return drivers.ErrNoReplica
+	}
+	driver, err := c.driver(p.LiveBuild())
+	if err != nil {
+		return err
+	}
+	if replicated, ok := driver.(drivers.Replicated); ok {
+		if reader, ok := replicated.AtPosition(position); ok {
+			return read(reader, p)
+		}
+	}
+	return drivers.ErrNoReplica
 }
 
 // retryDropped finds a projection and reads from its live build. If the table disappeared in between (after a swap, the

@@ -8,7 +8,6 @@ import (
 
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/domain"
-	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/expr"
 	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/upcasting"
@@ -26,16 +25,6 @@ const (
 	livePage      = 5000     // events read at a time
 	livePageBytes = 8 << 20
 )
-
-// documentReader is the source of documents: a driver, or a fold on request.
-type documentReader interface {
-	Get(ctx context.Context, build domain.Build, tenant domain.TenantID, id string) (domain.Document, bool, error)
-	Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error)
-	Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error)
-	Explain(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) (domain.Explanation, error)
-}
-
-var _ documentReader = drivers.Driver(nil)
 
 // liveReader folds the documents of a live projection for one request. Page and count share the folded documents.
 type liveReader struct {

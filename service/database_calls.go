@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"iter"
 
 	"github.com/manifold-es/manifold/domain"
@@ -11,7 +12,10 @@ import (
 // The following methods implement drivers.Driver, each with its time limit. Reads and saves have callTimeout. Calls
 // whose duration depends on the size of a build have no limit: they continue while the database answers other calls.
 
-var _ drivers.Transactional = (*database)(nil)
+var (
+	_ drivers.Transactional = (*database)(nil)
+	_ drivers.Replicated    = (*database)(nil)
+)
 
 // CreateTemporaryTable implements drivers.Driver, like all methods below.
 func (d *database) CreateTemporaryTable(ctx context.Context, build domain.Build) error {
@@ -169,4 +173,72 @@ func (d *database) transactional() (drivers.Transactional, error) {
 		return nil, domain.Errorf(domain.CodeUnsupported, "database", "documents in the database %q cannot be saved with an append", d.name)
 	}
 	return driver, nil
+}
+
+// replicated returns the driver if it is open and reads from replicas.
+func (d *database) replicated() (drivers.Replicated, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	driver, ok := d.opened.(drivers.Replicated)
+	return driver, ok
+}
+
+// AtPosition may be used while the primary does not answer: its reads say nothing about the primary.
+func (d *database) AtPosition(position int64) (drivers.Reader, bool) {
+	driver, ok := d.replicated()
+	if !ok || len(driver.ReplicaStates()) == 0 {
+		return nil, false
+	}
+	reader, ok := driver.AtPosition(position)
+	if !ok {
+		d.readDocuments("primary")
+		return nil, false
+	}
+	return observedReader{reader, d}, true
+}
+
+func (d *database) ReplicaStates() []drivers.ReplicaState {
+	if driver, ok := d.replicated(); ok {
+		return driver.ReplicaStates()
+	}
+	return nil
+}
+
+// readDocuments counts a read that a replica may answer.
+func (d *database) readDocuments(source string) {
+	if d.documentsRead != nil {
+		d.documentsRead(d.name, source)
+	}
+}
+
+// observedReader counts what a replica answers.
+type observedReader struct {
+	drivers.Reader
+	database *database
+}
+
+func (r observedReader) observe(err error) {
+	if errors.Is(err, drivers.ErrNoReplica) {
+		r.database.readDocuments("primary")
+	} else {
+		r.database.readDocuments("replica")
+	}
+}
+
+func (r observedReader) Get(ctx context.Context, build domain.Build, tenant domain.TenantID, id string) (document domain.Document, ok bool, err error) {
+	document, ok, err = r.Reader.Get(ctx, build, tenant, id)
+	r.observe(err)
+	return document, ok, err
+}
+
+func (r observedReader) Query(ctx context.Context, build domain.Build, tenant domain.TenantID, query domain.DocumentQuery) ([]domain.Document, error) {
+	documents, err := r.Reader.Query(ctx, build, tenant, query)
+	r.observe(err)
+	return documents, err
+}
+
+func (r observedReader) Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error) {
+	count, err := r.Reader.Count(ctx, build, tenant, where)
+	r.observe(err)
+	return count, err
 }

@@ -28,6 +28,7 @@ func (p *Process) openDatabases(ctx context.Context, e Extensions, own string) e
 			return err
 		}
 		d := newDatabase(name, open, p.log)
+		d.documentsRead = p.metrics.DocumentsRead
 		p.undo = append(p.undo, d.Close)
 		p.databases[name], p.drivers[name] = d, d
 	}
@@ -55,8 +56,16 @@ func DocumentsDatabases(c config.Config, own string) (all map[string]config.Docu
 	all = make(map[string]config.DocumentsDatabase)
 	maps.Copy(all, c.Databases)
 	if _, elsewhere := all[defaultDatabase]; !elsewhere {
-		all[defaultDatabase] = config.DocumentsDatabase{Driver: "postgres", URL: own}
+		documents := config.DocumentsDatabase{Driver: "postgres", URL: own}
+		if c.Database.ReplicaDocuments {
+			documents.Replicas = c.Database.Replicas
+		}
+		all[defaultDatabase] = documents
 		logDatabase = defaultDatabase
+	}
+	for name, of := range all {
+		of.ReplicaLag = c.Database.ReplicaLag
+		all[name] = of
 	}
 	return all, logDatabase
 }
@@ -73,8 +82,14 @@ func (e Extensions) Opener(name string, of config.DocumentsDatabase, log *slog.L
 	if err != nil {
 		return nil, fmt.Errorf("databases.%s.url: %w", name, err)
 	}
+	replicas, err := of.ReplicaURLs()
+	if err != nil {
+		return nil, fmt.Errorf("databases.%s.replicas: %w", name, err)
+	}
 	return func(ctx context.Context) (drivers.Driver, error) {
-		driver, err := open(ctx, DriverConfig{URL: url, MaxConns: of.MaxConns, Log: log.With("database", name), Mongo: of.Mongo})
+		driver, err := open(ctx, DriverConfig{
+			URL: url, MaxConns: of.MaxConns, Log: log.With("database", name), Replicas: replicas, ReplicaLag: of.ReplicaLag, Mongo: of.Mongo,
+		})
 		if err != nil {
 			return nil, config.WithoutSecrets(err, url)
 		}

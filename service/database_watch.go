@@ -50,6 +50,8 @@ type database struct {
 	open func(ctx context.Context) (drivers.Driver, error)
 	log  *slog.Logger
 
+	documentsRead func(database, source string) // counts reads that a replica may answer; may be nil
+
 	doubted   chan struct{} // a call has failed in a way that makes it uncertain whether the database answers
 	connected chan struct{} // another login has connected to the same server
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -62,24 +63,11 @@ func (e Extensions) Handlers() map[string]folding.Handler {
 	return handlers
 }
 
-const sqlServerDriver = "sqlserver"
-
 // drivers returns all drivers by name. The program's drivers may replace Manifold's.
 func (e Extensions) drivers() map[string]OpenDriver {
-	all := map[string]OpenDriver{"postgres": openPostgres, "mongo": openMongo, sqlServerDriver: openSQLServer}
+	all := map[string]OpenDriver{"postgres": openPostgres, "mongo": openMongo, "sqlserver": openSQLServer}
 	maps.Copy(all, e.Drivers)
 	return all
-}
-
-// noOwnIndexes returns the databases whose driver ignores the indexes of tenants' own projections. Of a driver of the
-// program it is not known.
-func (e Extensions) noOwnIndexes(databases map[string]config.DocumentsDatabase) (names []string) {
-	for name, database := range databases {
-		if _, replaced := e.Drivers[database.Driver]; database.Driver == sqlServerDriver && !replaced {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // DriverConfig is the configuration with which a driver is opened: one configured database.
@@ -87,7 +75,10 @@ type DriverConfig struct {
 	URL      string // contains the password
 	MaxConns int    // 0: the driver's own default
 	Log      *slog.Logger
-	Mongo    config.Mongo // for the driver mongo only
+
+	Replicas   []string      // URLs of replicas that may answer queries, with the password; for the driver postgres only
+	ReplicaLag time.Duration // how far a replica may be behind; 0: the driver's own default
+	Mongo      config.Mongo  // for the driver mongo only
 }
 
 // OpenDriver opens a driver. ctx covers only the opening, and ends after it. If opening fails because the database
@@ -95,7 +86,9 @@ type DriverConfig struct {
 type OpenDriver func(ctx context.Context, config DriverConfig) (drivers.Driver, error)
 
 func openPostgres(ctx context.Context, config DriverConfig) (drivers.Driver, error) {
-	driver, err := postgres.Open(ctx, postgres.Config{URL: config.URL, MaxConns: config.MaxConns, Log: config.Log})
+	driver, err := postgres.Open(ctx, postgres.Config{
+		URL: config.URL, MaxConns: config.MaxConns, Log: config.Log, Replicas: config.Replicas, ReplicaLag: config.ReplicaLag,
+	})
 	if err != nil {
 		return nil, err // a nil *postgres.Driver in the interface would not be nil
 	}

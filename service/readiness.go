@@ -63,6 +63,11 @@ func (p *Process) check(ctx context.Context) []api.Check {
 	for i, replica := range p.store.ReplicaStates() { // addresses are not for everybody
 		all = append(all, api.Check{Name: fmt.Sprintf("replica: %d", i+1), Err: replica.Problem, Optional: true})
 	}
+	for _, name := range names {
+		for i, replica := range p.databases[name].ReplicaStates() {
+			all = append(all, api.Check{Name: fmt.Sprintf("documents: %s: replica %d", name, i+1), Err: replica.Problem, Optional: true})
+		}
+	}
 	return all
 }
 

@@ -96,6 +96,7 @@ func (p *Process) tryAssemble(ctx context.Context, e Extensions) error {
 	p.metrics.CollectConnections(p.connectionStats)
 	p.metrics.CollectOutages(p.outages)
 	p.metrics.CollectReplicas(p.replicaLags)
+	p.metrics.CollectDocumentsReplicas(p.documentsReplicaLags)
 	if err := p.reactors.Declare(ctx); err != nil {
 		return err
 	}
@@ -122,6 +123,15 @@ func (p *Process) connectionStats(yield func(listener string, of telemetry.Conne
 func (p *Process) replicaLags(yield func(replica string, lag time.Duration)) {
 	for _, state := range p.store.ReplicaStates() {
 		yield(state.Name, state.Lag)
+	}
+}
+
+// documentsReplicaLags yields how far each replica of a database of documents is behind.
+func (p *Process) documentsReplicaLags(yield func(database, replica string, lag time.Duration)) {
+	for name, database := range p.databases {
+		for _, state := range database.ReplicaStates() {
+			yield(name, state.Name, state.Lag)
+		}
 	}
 }
 

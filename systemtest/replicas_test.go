@@ -2,6 +2,7 @@ package systemtest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,12 +18,13 @@ import (
 
 var (
 	replicaReads    = regexp.MustCompile(`\nmanifold_history_reads_total\{source="[^"]*:[^"]*"\} (\d+)`)
-	replicaProblems = regexp.MustCompile(`"name":"replica: [^"]*","ok":false`)
+	documentsReads  = regexp.MustCompile(`\nmanifold_documents_reads_total\{database="default",source="replica"\} (\d+)`)
+	replicaProblems = regexp.MustCompile(`"name":"(documents: default: )?replica:? [^"]*","ok":false`)
 )
 
 // A service reads from a replica that stops replaying, is killed under load, starts again and is promoted by accident.
 // Each request is answered at its first attempt, each read has all events that were acknowledged before it, in order and
-// without gaps, and rebuilds fold all events.
+// without gaps, documents that are read with a position have its event, and rebuilds fold all events.
 func TestReadsFromAReplica(t *testing.T) {
 	t.Parallel()
 	pgtest.NotOnCluster(t, "it has a primary and a replica of its own")
@@ -34,7 +36,7 @@ func TestReadsFromAReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	to.User = nil
-	s := serve(t, db, "MANIFOLD_DATABASE_REPLICAS="+to.String(), "MANIFOLD_DATABASE_REPLICA_LAG=2s")
+	s := serve(t, db, "MANIFOLD_DATABASE_REPLICAS="+to.String(), "MANIFOLD_DATABASE_REPLICA_LAG=2s", "MANIFOLD_DATABASE_REPLICA_DOCUMENTS=true")
 	w := newAppends(t, services{s}, "acme", "umbrella")
 	admin := newUser(t, fixed(s.admin), operatorKey)
 	shared := &target{by: w.operator, name: "shared-sums", edition: 1, tenants: w.tenants}
@@ -52,14 +54,16 @@ func TestReadsFromAReplica(t *testing.T) {
 	w.calm.Store(true)
 	read := make(chan struct{})
 	_, own := newTenant(t, w.operator, "own")
+	own.must(t, 201, nil, "PUT", "/v1/projections/own-counts", json.RawMessage(`{"name": "own-counts", "source": {"categories": ["own"]}, "key": "event.stream", "indexes": ["n"],
+		"on": {"Read": "merge(doc, {'n': doc.?n.orValue(0) + 1})"}}`))
 	w.run(func() error { return own.readOwnAppends(t.Context(), w, read) })
-	reads := func() (pages int) {
+	reads := func(by *regexp.Regexp) (pages int) {
 		t.Helper()
 		a, err := admin.once(t.Context(), 0, "GET", "/metrics", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, found := range replicaReads.FindAllSubmatch(a.body, -1) {
+		for _, found := range by.FindAllSubmatch(a.body, -1) {
 			n, _ := strconv.Atoi(string(found[1]))
 			pages += n
 		}
@@ -88,16 +92,19 @@ func TestReadsFromAReplica(t *testing.T) {
 			case <-time.After(20 * time.Millisecond):
 			}
 		}
-		before := reads()
-		for range 5 {
+		before, documentsBefore := reads(replicaReads), reads(documentsReads)
+		for n := 0; n < 5 || readable && n < 200 && reads(documentsReads) == documentsBefore; n++ {
 			select {
 			case <-read:
 			case <-w.quit.Done():
 				t.FailNow()
 			}
 		}
-		if after := reads(); readable == (after == before) {
+		if after := reads(replicaReads); readable == (after == before) {
 			t.Errorf("the replica is readable: %t, and answered %d pages", readable, after-before)
+		}
+		if after := reads(documentsReads); readable == (after == documentsBefore) {
+			t.Errorf("the replica is readable: %t, and answered %d queries for documents", readable, after-documentsBefore)
 		}
 	}
 	stage(true)
@@ -140,6 +147,18 @@ func (u user) readOwnAppends(ctx context.Context, w *workload, read chan<- struc
 		var stream, log client.EventList
 		if err := errors.Join(get("/v1/streams/own-1?count=1000", &stream), get("/v1/streams/$all?count=1000", &log)); err != nil {
 			return err
+		}
+		// A position that the replica may have already, and the newest.
+		for _, position := range []int64{max(1, appended.Position-5), appended.Position} {
+			var one client.Document
+			var list client.DocumentList
+			path := fmt.Sprintf("/v1/projections/own-counts/documents%%s?timeout=30&minPosition=%d", position)
+			if err := errors.Join(get(fmt.Sprintf(path, "/own-1"), &one), get(fmt.Sprintf(path, "")+"&orderBy=n&count=exact", &list)); err != nil {
+				return err
+			}
+			if one.Position < position || len(list.Documents) != 1 || list.Documents[0].Position < position || list.Count == nil || *list.Count != 1 {
+				return fmt.Errorf("at position %d the document is at %d, and the list is %+v", position, one.Position, list)
+			}
 		}
 		if int64(len(stream.Events)) != min(n, 1000) {
 			return fmt.Errorf("the stream has %d events after append %d", len(stream.Events), n)

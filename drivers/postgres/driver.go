@@ -46,6 +46,11 @@ type Config struct {
 	// Queries that filter or order have separate connections, so that a long one delays no save.
 	QueryConns   int           // 0: 4
 	QueryTimeout time.Duration // time limit of a query; 0: 10 s
+
+	// Replicas are the URLs of streaming replicas that may answer queries, each with one host and the same login. Each has
+	// MaxConns connections.
+	Replicas   []string
+	ReplicaLag time.Duration // how far a replica may be behind to be read; 0: 5 s
 }
 
 // Driver stores documents in one PostgreSQL database. It is a drivers.Driver.
@@ -58,6 +63,9 @@ type Driver struct {
 	withLog      bool // it is the log's own database
 	distributed  bool // it is the log's own database, distributed over the nodes of a Citus cluster
 	becomeViews  bool // it is distributed, and transactions can become the role manifold_views, which owns the tables
+
+	replicas *pg.Replicas // nil: none
+	closing  []func()     // close the connections to them
 
 	stop       context.CancelFunc // ends the background work
 	background sync.WaitGroup
@@ -99,8 +107,9 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
+	config.MaxConns = cmp.Or(config.MaxConns, 8)
 	var err error
-	if d.pool, err = connect(ctx, config.URL, cmp.Or(config.MaxConns, 8), settings); err != nil {
+	if d.pool, err = connect(ctx, config.URL, config.MaxConns, settings); err != nil {
 		return nil, err
 	}
 	if err := d.detectCluster(ctx, config); err != nil {
@@ -118,6 +127,10 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	if err := d.prepareDatabase(ctx, background); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("prepare the documents' database: %w", dialect.Error(err))
+	}
+	if err := d.openReplicas(ctx, background, config); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("the replicas of the documents' database: %w", dialect.Error(err))
 	}
 	return d, nil
 }
@@ -155,6 +168,9 @@ func connect(ctx context.Context, url string, conns int, settings map[string]str
 func (d *Driver) Close() {
 	d.stop()
 	d.background.Wait()
+	for _, replica := range d.closing {
+		replica()
+	}
 	d.queries.Close()
 	d.pool.Close()
 }

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -34,7 +33,7 @@ func (d *Driver) detectCluster(ctx context.Context, config Config) (err error) {
 	}
 	adapted := maps.Clone(settings)
 	maps.Copy(adapted, pg.DistributedSettings)
-	pool, err := connect(ctx, config.URL, cmp.Or(config.MaxConns, 8), adapted)
+	pool, err := connect(ctx, config.URL, config.MaxConns, adapted)
 	if err != nil {
 		return err
 	}
@@ -50,7 +49,7 @@ func (d *Driver) grantTables(ctx context.Context) error {
 	}
 	rows, _ := d.pool.Query(ctx, `select c.oid::regclass::text from pg_class c
 		where c.relnamespace = to_regnamespace($1) and c.relkind = 'r' and c.relowner = (select oid from pg_roles where rolname = current_user)
-			and not has_table_privilege($2, c.oid, 'insert')`, schema, appRole)
+			and not has_table_privilege($2, c.oid, 'insert') and c.oid is distinct from to_regclass($3)`, schema, appRole, beaconsTable)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -19,11 +20,18 @@ import (
 // Load returns the existing documents among ids. Each id is one look-up in the primary key. "offset 0" keeps the
 // planner from turning the look-ups into a join, which could start with all of the tenant's documents.
 func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error) {
+	return loadFrom(ctx, d.run, build, tenant, ids)
+}
+
+// runRead runs a statement in a read-only transaction of the tenant: of the primary, or of a replica.
+type runRead func(ctx context.Context, build domain.Build, tenant domain.TenantID, read readStatement) error
+
+func loadFrom(ctx context.Context, run runRead, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error) {
 	table, err := tableOf(build, tenant)
 	if err != nil {
 		return nil, err
 	}
-	return d.documents(ctx, build, tenant, readStatement{maxBytes: drivers.MaxLoadBytes, whole: true, statement: statement{
+	return documentsFrom(ctx, run, build, tenant, readStatement{maxBytes: drivers.MaxLoadBytes, whole: true, statement: statement{
 		sql: `select t.id, t.version, t.document from unnest($3::text[]) as w (id) cross join lateral (
 			select t.id, t.version, t.document from ` + table + ` t where t.tenant_id = $1 and t.build = $2 and t.id = w.id offset 0) t`,
 		args: [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number), pg.TextsParam(drivers.PossibleIDs(ids))},
@@ -32,7 +40,11 @@ func (d *Driver) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 
 // Get returns one document; ok is false if it does not exist.
 func (d *Driver) Get(ctx context.Context, build domain.Build, tenant domain.TenantID, id string) (document domain.Document, ok bool, err error) {
-	documents, err := d.Load(ctx, build, tenant, []string{id})
+	return getFrom(ctx, d.run, build, tenant, id)
+}
+
+func getFrom(ctx context.Context, run runRead, build domain.Build, tenant domain.TenantID, id string) (document domain.Document, ok bool, err error) {
+	documents, err := loadFrom(ctx, run, build, tenant, []string{id})
 	if err != nil || len(documents) == 0 {
 		return domain.Document{}, false, err
 	}
@@ -46,7 +58,7 @@ func (d *Driver) Query(ctx context.Context, build domain.Build, tenant domain.Te
 	if err != nil {
 		return nil, err
 	}
-	return d.documents(ctx, build, tenant, statement)
+	return documentsFrom(ctx, d.run, build, tenant, statement)
 }
 
 // readStatement is a statement that reads documents, with what is needed to explain it.
@@ -97,14 +109,18 @@ func (q *query) statement(sql string) (readStatement, error) {
 // Count returns how many documents of the tenant match. Without a predicate it reads the tenant's part of the primary
 // key.
 func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.TenantID, where domain.Predicate) (int64, error) {
-	table, err := tableOf(build, tenant)
+	read, err := d.countStatement(build, tenant, where)
 	if err != nil {
 		return 0, err
 	}
-	read := readStatement{statement: statement{
-		sql:  "select count(*) from " + table + ` where tenant_id = $1 and build = $2 and id > ''`,
-		args: [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number)},
-	}}
+	return countFrom(ctx, d.run, build, tenant, read)
+}
+
+func (d *Driver) countStatement(build domain.Build, tenant domain.TenantID, where domain.Predicate) (readStatement, error) {
+	table, err := tableOf(build, tenant)
+	if err != nil {
+		return readStatement{}, err
+	}
 	if where != nil {
 		q := newQuery(build, tenant, where)
 		q.keyed = d.keepsKeys(build)
@@ -113,13 +129,18 @@ func (d *Driver) Count(ctx context.Context, build domain.Build, tenant domain.Te
 		if tables, ok := q.rangeOf(where); ok {
 			sql = q.countRange(tables, source, matches)
 		}
-		if read, err = q.statement(sql); err != nil {
-			return 0, err
-		}
+		return q.statement(sql)
 	}
+	return readStatement{statement: statement{
+		sql:  "select count(*) from " + table + ` where tenant_id = $1 and build = $2 and id > ''`,
+		args: [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number)},
+	}}, nil
+}
+
+func countFrom(ctx context.Context, run runRead, build domain.Build, tenant domain.TenantID, read readStatement) (int64, error) {
 	var count int64
 	read.row = func(values [][]byte) { count = pg.Int8Value(values[0]) }
-	err = d.run(ctx, build, tenant, read)
+	err := run(ctx, build, tenant, read)
 	return count, drivers.BuildError("count the documents of", build, err)
 }
 
@@ -142,8 +163,8 @@ func (d *Driver) Explain(ctx context.Context, build domain.Build, tenant domain.
 	return explanation, nil
 }
 
-// documents runs a statement whose rows are id, version and document.
-func (d *Driver) documents(ctx context.Context, build domain.Build, tenant domain.TenantID, read readStatement) ([]domain.Document, error) {
+// documentsFrom runs a statement whose rows are id, version and document.
+func documentsFrom(ctx context.Context, run runRead, build domain.Build, tenant domain.TenantID, read readStatement) ([]domain.Document, error) {
 	var documents []domain.Document
 	size, tooLarge := 0, false
 	reading, stop := context.WithCancel(ctx)
@@ -161,7 +182,7 @@ func (d *Driver) documents(ctx context.Context, build domain.Build, tenant domai
 			stop() // what follows may be many times as much; this costs the connection
 		}
 	}
-	err := d.run(reading, build, tenant, read)
+	err := run(reading, build, tenant, read)
 	if tooLarge {
 		err = drivers.ErrLoadTooLarge
 	}
@@ -189,14 +210,22 @@ func (d *Driver) run(ctx context.Context, build domain.Build, tenant domain.Tena
 		}
 		err = try()
 	}
+	if known := queryError(err, d.queryTimeout); known != nil {
+		return known
+	}
+	return err
+}
+
+// queryError returns the error for a query that the database has refused; nil: it is another error.
+func queryError(err error, timeout time.Duration) error {
 	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch native.Code {
 		case queryCanceled:
 			return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeTooCostly, "filter",
-				"the documents' database has not answered within %s; ask for less, or for what a declared index can find", d.queryTimeout), err)
+				"the documents' database has not answered within %s; ask for less, or for what a declared index can find", timeout), err)
 		case "54000", "54001", "54023", "2201B": // a limit on the statement; a pattern that is too complex
 			return fmt.Errorf("%w: %w", domain.Errorf(domain.CodeUnsupported, "filter", "the documents' database cannot run this: %s", native.Message), err)
 		}
 	}
-	return err
+	return nil
 }
