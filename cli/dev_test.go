@@ -38,11 +38,13 @@ func folderForDev(t *testing.T) string {
 	return folder
 }
 
-// The test follows a newcomer: start it, try the printed lines, stop it, start it again, and find everything.
+// The test follows a newcomer: start it, take the tutorial, try the printed lines, stop it, start it again, and find everything.
 func TestDev(t *testing.T) {
 	t.Parallel()
 	folder := folderForDev(t)
 	d, url, key := dev(t, folder)
+	needCurl(t, "tutorial.md")
+	runCommands(t, "tutorial.md", 12, []string{"MANIFOLD_URL=" + url, "MANIFOLD_KEY=" + key})
 	var lines []string
 	for line := range strings.Lines(d.output()) {
 		if line = strings.TrimSpace(line); strings.HasPrefix(line, "curl ") {
@@ -55,15 +57,11 @@ func TestDev(t *testing.T) {
 	if len(lines) != 3 {
 		t.Fatalf("it shows %d curl lines:\n%s", len(lines), d.output())
 	}
-	if _, err := exec.LookPath("curl"); err == nil {
-		for _, line := range lines {
-			out, err := exec.Command("sh", "-c", line+" --fail").CombinedOutput()
-			if err != nil || !bytes.Contains(out, []byte("order-1001")) {
-				t.Errorf("%s\ngives %s, %v", line, out, err)
-			}
+	for _, line := range lines {
+		out, err := exec.Command("sh", "-c", line+" --fail").CombinedOutput()
+		if err != nil || !bytes.Contains(out, []byte("order-1001")) {
+			t.Errorf("%s\ngives %s, %v", line, out, err)
 		}
-	} else {
-		t.Log("there is no curl: the lines that dev shows were not tried")
 	}
 	if info, err := os.Stat(filepath.Join(folder, ".manifold", "secrets.json")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the secrets can be read by others: %v, %v", info.Mode(), err)

@@ -14,24 +14,52 @@ func TestGuideToProjections(t *testing.T) {
 	runGuide(t, "write-a-projection.md", 10)
 }
 
-// runGuide writes a guide's files and runs its commands (at least that many) in the guide's order, for a tenant with the
-// events of the demo. Each command must print the output below it, line by line, and exit as the guide says.
+// runGuide runs the commands of a guide for a tenant with the events of the demo, since guides begin with `make dev`.
 func runGuide(t *testing.T, name string, least int) {
 	t.Helper()
-	guide, err := os.ReadFile(filepath.Join("..", "docs", "guides", name))
+	needCurl(t, "guides/"+name)
+	tenant := sharedTenant(t, "guide")
+	must(t, tenant, "import", filepath.Join("..", "service", "demo.ndjson"))
+	runCommands(t, "guides/"+name, least, tenant)
+}
+
+// runPage runs the commands of a page of docs for a new tenant.
+func runPage(t *testing.T, name string, least int) {
+	t.Helper()
+	needCurl(t, name)
+	runCommands(t, name, least, sharedTenant(t, "page"))
+}
+
+// needCurl skips a test of a page's commands without curl.
+func needCurl(t *testing.T, page string) {
+	t.Helper()
+	if _, err := exec.LookPath("curl"); err != nil {
+		if os.Getenv("MANIFOLD_TEST_CLIENTS") == "required" {
+			t.Fatal("there is no curl")
+		}
+		t.Skip("there is no curl: the commands of docs/" + page + " were not run")
+	}
+}
+
+// aTime is when an event was appended.
+var aTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z`)
+
+// runCommands writes the files of a page of docs and runs its commands (at least that many) in the page's order. Each command
+// must exit as the page says and print the output below it, line by line; "..." is any text, and times differ.
+func runCommands(t *testing.T, name string, least int, environ []string) {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "docs", name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	tenant := sharedTenant(t, "guide")
-	must(t, tenant, "import", filepath.Join("..", "service", "demo.ndjson")) // guides begin with make dev, whose tenant has them
-	environ := append(tenant, "PATH="+filepath.Dir(program)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	environ = append(environ, "PATH="+filepath.Dir(program)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	folder := t.TempDir()
 	codes := map[string]int{"": 0, "fails": 1, "differs": 2}
 	said, ran := "", 0
-	for _, block := range regexp.MustCompile("(?ms)^```(yaml|sh|text) *([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(guide), -1) {
+	for _, block := range regexp.MustCompile("(?ms)^```(yaml|sh|text) *([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
 		kind, note, text := block[1], block[2], block[3]
-		switch kind {
-		case "yaml":
+		switch {
+		case kind == "yaml" && note != "":
 			file := filepath.Join(folder, note)
 			if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 				t.Fatal(err)
@@ -39,7 +67,7 @@ func runGuide(t *testing.T, name string, least int) {
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		case "sh":
+		case kind == "sh":
 			code, known := codes[note]
 			if !known {
 				t.Fatalf("a command is said to end with %q", note)
@@ -50,23 +78,23 @@ func runGuide(t *testing.T, name string, least int) {
 			if shell.ProcessState == nil {
 				t.Fatal(err)
 			}
-			said = string(out)
+			said = aTime.ReplaceAllString(strings.ReplaceAll(string(out), "\r", ""), "(a time)")
 			if got := shell.ProcessState.ExitCode(); got != code {
 				t.Fatalf("%s ends with %d, want %d:\n%s", text, got, code, said)
 			}
 			ran++
-		case "text":
+		case kind == "text":
 			rest := said
-			for line := range strings.Lines(text) {
-				_, after, found := strings.Cut(rest, strings.TrimRight(line, "\n"))
+			for piece := range strings.FieldsFuncSeq(strings.ReplaceAll(aTime.ReplaceAllString(text, "(a time)"), "...", "\n"), func(r rune) bool { return r == '\n' }) {
+				_, after, found := strings.Cut(rest, piece)
 				if !found {
-					t.Fatalf("the guide says %q, the command\n%s", line, said)
+					t.Fatalf("the page says %q, the command\n%s", piece, said)
 				}
 				rest = after
 			}
 		}
 	}
 	if ran < least {
-		t.Errorf("only %d of the guide's commands were run", ran)
+		t.Errorf("only %d of the page's commands were run", ran)
 	}
 }
