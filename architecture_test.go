@@ -88,10 +88,11 @@ var imports = map[string][]string{
 	"api": {
 		"domain", "telemetry/tracing", "auth", "members", "tenant", "aggregate", "eventlog", "retention", "delivery/webhook", "fairshare", "cloudevents", "expr", "expr/filter", "projection",
 		"projection/folding", "projection/totals", "rebuild", "delivery/group", "delivery/report", "delivery/tail", "upcasting", "schema",
-		"api/access", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire", "console",
+		"api/access", "api/docs", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire", "console",
 	},
 	// Files, which know only the contract.
 	"console":      {},
+	"api/docs":     {"api/openapi", "api/problem"},
 	"api/gateway":  {"telemetry/tracing", "aggregate", "api/access", "api/problem", "api/socket", "api/transfer", "api/wire", "auth", "delivery/group", "delivery/tail", "domain", "fairshare"},
 	"api/wire":     {"aggregate", "api/access", "auth", "api/problem", "api/socket", "cloudevents", "delivery/tail", "domain"},
 	"api/access":   {"api/problem", "auth", "delivery/group", "domain"},
@@ -109,7 +110,7 @@ var imports = map[string][]string{
 		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "delivery/group", "delivery/tail", "delivery/consume", "delivery/webhook", "delivery/reactor", "delivery/report",
 		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "api", "api/problem",
 	},
-	"cli":        {"aggregate", "cli/doctor", "service", "domain", "config", "console", "embedded", "listen", "migrations", "projection/folding", "telemetry"},
+	"cli":        {"aggregate", "api/docs", "cli/doctor", "service", "domain", "config", "console", "embedded", "listen", "migrations", "projection/folding", "telemetry"},
 	"cli/remote": {"cli", "client", "domain", "outbox", "outbox/mongo", "outbox/postgres", "outbox/sqlite", "projection/folding", "schema/codegen"},
 	"cli/doctor": {"service", "domain", "config", "drivers", "listen", "migrations", "projection/folding", "pg", "tables"},
 	// The facade.
@@ -142,6 +143,7 @@ var foreign = map[string][]string{
 	"github.com/labstack/echo":      {"api"},
 	"github.com/coder/websocket":    {"api"},
 	"github.com/swaggest/swgui":     {"api"},
+	"github.com/yuin/goldmark":      {"api/docs"},
 	"github.com/cloudevents/sdk-go": {}, // the tests' other end
 	"github.com/evanw/esbuild":      {}, // parses TypeScript in tests
 	"cel.dev":                       {"expr"},

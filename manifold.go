@@ -10,12 +10,13 @@
 //		manifold.Main(manifold.WithDriver("cosmos", cosmos.Open))
 //	}
 //
-// Such a binary has the commands of a service: serve, dev, migrate, doctor, test and version. The standard binary,
+// Such a binary has the commands of a service: serve, dev, migrate, doctor, test, docs and version. The standard binary,
 // cmd/manifold, adds the client commands (import, export, tenant, bench, ...), which work with every service.
 package manifold
 
 import (
 	"context"
+	"embed"
 	"log/slog"
 
 	"github.com/manifold-es/manifold/cli"
@@ -23,6 +24,11 @@ import (
 	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/service"
 )
+
+// pages are shown at /docs.
+//
+//go:embed README.md CHANGELOG.md CONTRIBUTING.md docs client/README.md client/typescript/README.md
+var pages embed.FS
 
 // Main runs the program with this process's arguments and exits. The first SIGINT or SIGTERM ends it in order: it
 // accepts no new work, lets work under way finish until the configured deadline, and then cancels the rest. The

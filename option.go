@@ -16,7 +16,7 @@ import (
 type Option func(*cli.Program)
 
 func newProgram(options []Option) cli.Program {
-	var p cli.Program
+	p := cli.Program{Extensions: service.Extensions{Docs: pages}}
 	for _, option := range options {
 		option(&p)
 	}

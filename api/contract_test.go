@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"reflect"
 	"regexp"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 
+	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
@@ -67,7 +69,7 @@ func TestCodesAreTheContracts(t *testing.T) {
 		}
 		page = strings.ReplaceAll(page, fmt.Sprintf(`id="%s"`, code), "")
 	}
-	if i := strings.Index(page, `article id="`); i >= 0 {
+	if i := strings.Index(page, `<h2 id="`); i >= 0 {
 		t.Errorf("/docs/errors has a code that openapi.yaml has not: %s", page[i:i+40])
 	}
 }
@@ -352,30 +354,37 @@ func (d *documentation) find(id string) (method, path string, item *openapi3.Pat
 	return
 }
 
-// The page shows the contract with files of the service alone, also under the policy that it asks for.
-func TestDocsPage(t *testing.T) {
+// The pages load files of the service alone, also under the policy that they ask for.
+func TestDocsPages(t *testing.T) {
 	t.Parallel()
-	nobody := &actor{world: newWorld(t, nil)}
-	page := nobody.get("/docs").want(200)
-	equal(t, "the policy", page.header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	loaded := regexp.MustCompile(`(?:href|src)="([^"]*)"`).FindAllStringSubmatch(string(page.body), -1)
-	for _, match := range loaded {
-		if !strings.HasPrefix(match[1], "/") {
-			t.Errorf("the page loads or links %s", match[1])
-			continue
+	w := newWorld(t, func(c *api.Config) { c.Docs = os.DirFS("..") })
+	nobody := &actor{world: w}
+	const forbidding = "default-src 'none'; script-src 'self'; style-src 'self'; "
+	for path, policy := range map[string]string{
+		"/": "require-trusted-types-for 'script'", "/docs": "require-trusted-types-for 'script'", "/docs/guides/rebuild": "require-trusted-types-for 'script'",
+		"/docs/errors": "require-trusted-types-for 'script'", "/docs/api": "img-src 'self' data:",
+	} {
+		page := nobody.get(path).want(200)
+		if got := page.header.Get("Content-Security-Policy"); !strings.HasPrefix(got, forbidding) || !strings.Contains(got, policy) {
+			t.Errorf("the policy of %s is %q", path, got)
 		}
-		nobody.get(match[1]).want(200)
+		equal(t, path, list{page.header.Get("Content-Type"), page.header.Get("Cache-Control")}, list{"text/html; charset=utf-8", "no-cache"})
+		for _, match := range regexp.MustCompile(`<(?:link|script|img)[^>]* (?:href|src)="([^"]*)"`).FindAllStringSubmatch(string(page.body), -1) {
+			nobody.get(match[1]).want(200)
+		}
+		nobody.get(path, "If-None-Match", page.header.Get("ETag")).want(304)
 	}
-	if strings.Contains(string(page.body), "<script>") || strings.Contains(string(page.body), "style=") {
-		t.Error("the policy forbids inline scripts and styles")
-	}
-	for path, kind := range map[string]string{"/docs/swagger-ui-bundle.js": "text/javascript; charset=utf-8", "/docs/swagger-ui.css": "text/css; charset=utf-8"} {
-		asset := nobody.get(path).want(200)
-		equal(t, path, list{asset.header.Get("Content-Type"), asset.header.Get("Cache-Control")}, list{kind, "max-age=3600"})
+	for path, kind := range map[string]string{"/docs/swagger-ui-bundle.js": "text/javascript; charset=utf-8", "/docs/swagger-ui.css": "text/css; charset=utf-8", "/docs/search.json": "application/json"} {
+		asset := nobody.get(path, "Accept-Encoding", "gzip").want(200)
+		equal(t, path, list{asset.header.Get("Content-Type"), asset.header.Get("Content-Encoding")}, list{kind, "gzip"})
 		decompress(t, asset)
 		if len(asset.body) < 100_000 {
 			t.Errorf("%s has only %d bytes", path, len(asset.body))
 		}
+	}
+	equal(t, "a missing page", nobody.get("/docs/nowhere").want(404).header.Get("Content-Type"), "text/html; charset=utf-8")
+	if page := nobody.get("/docs/guides/rebuild/").want(200); !strings.Contains(string(page.body), "<h1>Rebuilding a projection</h1>") {
+		t.Error("a path with a slash at its end does not lead to the page")
 	}
 	if !bytes.Equal(nobody.get("/openapi.yaml").want(200).body, openapi.YAML) {
 		t.Error("/openapi.yaml is not the contract")

@@ -2,89 +2,90 @@ package api
 
 import (
 	"bytes"
-	"embed"
-	"html/template"
-	"io/fs"
 	"net/http"
-	"path"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
-	"github.com/swaggest/swgui/v5/static"
 
 	"github.com/manifold-es/manifold/api/access"
-	"github.com/manifold-es/manifold/api/problem"
-	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/api/docs"
 )
 
-// docsFiles are the documentation pages. Swagger UI, which is embedded too, shows the contract. The pages load nothing
-// from elsewhere, so they work offline.
-//
-//go:embed docs
-var docsFiles embed.FS
-
-const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-func (s *Server) docs(c echo.Context, _ access.Caller) error {
-	page, err := docsFiles.ReadFile("docs/index.html")
-	if err != nil {
-		return err
-	}
-	return s.page(c, page)
-}
-
-func (s *Server) docsErrors(c echo.Context, _ access.Caller) error { return s.page(c, s.errorPage) }
-
-func (s *Server) page(c echo.Context, page []byte) error {
-	c.Response().Header().Set("Content-Security-Policy", docsPolicy)
-	c.Response().Header().Set("Referrer-Policy", "no-referrer")
-	return c.HTMLBlob(http.StatusOK, page)
-}
-
-// docsAssets registers the files that the pages load.
-func (s *Server) docsAssets() error {
-	for _, asset := range []struct {
-		files      fs.FS
-		name, kind string
-	}{
-		{docsFiles, "docs/style.css", "text/css; charset=utf-8"},
-		{docsFiles, "docs/start.js", "text/javascript; charset=utf-8"},
-		{static.FS, "swagger-ui.css.gz", "text/css; charset=utf-8"},
-		{static.FS, "swagger-ui-bundle.js.gz", "text/javascript; charset=utf-8"},
-	} {
-		content, err := fs.ReadFile(asset.files, asset.name)
+// docsRoutes registers the start page and the documentation. The contract lists only some of the pages.
+func (s *Server) docsRoutes() {
+	methods := []string{http.MethodGet, http.MethodHead}
+	s.echo.Match(methods, "/", s.compressed(func(c echo.Context) error {
+		site, err := s.site()
 		if err != nil {
 			return err
 		}
-		name, compressed := strings.CutSuffix(path.Base(asset.name), ".gz")
-		s.echo.Match([]string{http.MethodGet, http.MethodHead}, "/docs/"+name, func(c echo.Context) error {
-			header := c.Response().Header()
-			header.Set("Cache-Control", "max-age=3600")
-			if compressed {
-				header.Set("Content-Encoding", "gzip") // every browser accepts it
-			}
-			return c.Blob(http.StatusOK, asset.kind, content)
-		})
+		page, err := site.Start()
+		if err != nil {
+			return err
+		}
+		return writeDocs(c, page, site.Version())
+	}))
+	s.echo.Match(methods, "/docs/*", s.compressed(s.docsFile))
+}
+
+// compressed compresses the answers of a handler outside the contract.
+func (s *Server) compressed(handle echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		return s.compressor.Run(c.Request().Context(), c, access.Caller{}.ShareOf(), func() error { return handle(c) })
 	}
+}
+
+// docs is GET /docs and GET /docs/errors.
+func (s *Server) docs(c echo.Context, _ access.Caller) error { return s.docsFile(c) }
+
+// docsFile answers with a page or a file of the documentation.
+func (s *Server) docsFile(c echo.Context) error {
+	name := strings.Trim(strings.TrimPrefix(c.Request().URL.Path, "/docs"), "/")
+	if strings.HasSuffix(c.Request().URL.Path, "/") {
+		return c.Redirect(http.StatusMovedPermanently, strings.TrimSuffix("/docs/"+name, "/"))
+	}
+	site, err := s.site()
+	if err != nil {
+		return err
+	}
+	file, found, err := site.File(name)
+	if err != nil {
+		return err
+	}
+	if found {
+		return writeDocs(c, file, site.Version())
+	}
+	missing, err := site.Missing()
+	if err != nil {
+		return err
+	}
+	setDocsHeader(c, missing)
+	return c.Blob(http.StatusNotFound, missing.Kind, missing.Content)
+}
+
+// writeDocs answers with a file, or that the client has it.
+func writeDocs(c echo.Context, file docs.File, version string) error {
+	setDocsHeader(c, file)
+	header := c.Response().Header()
+	header.Set("Cache-Control", "no-cache") // caches may store it, but must revalidate it each time
+	header.Set("ETag", `W/"`+version+`"`)
+	if file.Gzipped {
+		header.Set("Content-Encoding", "gzip") // every browser accepts it
+	}
+	// An answer to HEAD has the header of the compressed one. The server drops its body.
+	request := c.Request().Clone(c.Request().Context())
+	request.Method = http.MethodGet
+	http.ServeContent(c.Response(), request, "", time.Time{}, bytes.NewReader(file.Content))
 	return nil
 }
 
-func renderErrorPage(problems []problem.Kind) ([]byte, error) {
-	type line struct {
-		Code          domain.Code
-		Status, Class int
-		Title, Advice string
+func setDocsHeader(c echo.Context, file docs.File) {
+	header := c.Response().Header()
+	header.Set("Content-Type", file.Kind)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	if file.Policy != "" {
+		header.Set("Content-Security-Policy", file.Policy)
 	}
-	var lines []line
-	for _, p := range problems {
-		lines = append(lines, line{Code: p.Code, Status: p.Status, Class: p.Status / 100, Title: p.Title, Advice: p.Advice})
-	}
-	parsed, err := template.ParseFS(docsFiles, "docs/errors.html")
-	if err != nil {
-		return nil, err
-	}
-	var page bytes.Buffer
-	err = parsed.Execute(&page, lines)
-	return page.Bytes(), err
 }

@@ -14,14 +14,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api/access"
+	"github.com/manifold-es/manifold/api/docs"
 	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/api/socket"
@@ -64,6 +67,8 @@ type Config struct {
 	Reports     *report.Reporter
 	Totals      *totals.Totals
 
+	// Docs has the repository's pages, for /docs. If it is nil, only the contract and the error codes are there.
+	Docs fs.FS
 	// Ready checks the service's dependencies, for /readyz.
 	Ready func(ctx context.Context) []Check
 	// Metrics serves /metrics; optional.
@@ -136,7 +141,7 @@ type Server struct {
 	deliveries   *tracing.Deliveries // nil: they are not recorded
 	known        func(ctx context.Context)
 	requestIDs   problem.RequestIDs
-	errorPage    []byte
+	site         func() (*docs.Site, error) // made at the first request for it
 }
 
 // New creates a Server. It fails only if the contract itself is wrong.
@@ -177,9 +182,7 @@ func New(config Config) (*Server, error) {
 	if s.known = config.Known; s.known == nil {
 		s.known = func(context.Context) {}
 	}
-	if s.errorPage, err = renderErrorPage(problem.Kinds()); err != nil {
-		return nil, fmt.Errorf("make the API: %w", err)
-	}
+	s.site = sync.OnceValues(func() (*docs.Site, error) { return docs.New(config.Docs, docs.Served) })
 	s.echo.HideBanner, s.echo.HidePort = true, true
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.fail(c, err) }
 	if err := s.routes(); err != nil {
@@ -226,7 +229,7 @@ func (s *Server) routes() error {
 	add("GET", "/metrics", plain, s.metrics)
 	add("GET", "/openapi.yaml", plain, s.serveContract)
 	add("GET", "/docs", plain, s.docs)
-	add("GET", "/docs/errors", plain, s.docsErrors)
+	add("GET", "/docs/errors", plain, s.docs)
 
 	openapi.Register(operations{s}, func(method, path string, handle func(echo.Context, access.Caller) error) {
 		add(method, path, plain, handle)
@@ -241,7 +244,8 @@ func (s *Server) routes() error {
 			problems = append(problems, fmt.Errorf("%s is in openapi.yaml, but has no handler", name))
 		}
 	}
-	problems = append(problems, s.docsAssets(), s.consoleRoutes())
+	s.docsRoutes()
+	problems = append(problems, s.consoleRoutes())
 	return errors.Join(problems...)
 }
 

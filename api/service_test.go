@@ -414,7 +414,7 @@ func TestHead(t *testing.T) {
 	a.append("order-1", 3)
 	for _, path := range []string{
 		"/v1/streams", "/v1/streams/order-1", "/v1/streams/order-1?count=2", "/v1/streams/$all", "/v1/streams/order-1/metadata", "/v1/export",
-		"/v1/streams/order-2", "/v1/streams?cuont=1", "/docs", "/docs/style.css", "/openapi.yaml", "/livez", "/readyz",
+		"/v1/streams/order-2", "/v1/streams?cuont=1", "/", "/docs", "/docs/errors", "/docs/style.css", "/openapi.yaml", "/livez", "/readyz",
 	} {
 		for _, accept := range []string{"*/*", ndjson} {
 			get, head := a.get(path, "Accept", accept), a.send("HEAD", path, nil, "Accept", accept)

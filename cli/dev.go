@@ -164,7 +164,7 @@ func devGuide(address string, secrets *devSecrets) string {
 	return fmt.Sprintf(`
 Manifold is ready.
 
-  URL           %[1]s        (contract: %[1]s/docs)
+  URL           %[1]s        (documentation: %[1]s/docs)
   console       %[1]s%[7]s#key=%[2]s
   key           %[2]s
   operator key  %[3]s

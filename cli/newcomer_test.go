@@ -228,3 +228,20 @@ func TestHintsNameTheProgramAsItWasCalled(t *testing.T) {
 		t.Errorf("it should say %s:\n%s", want, o.err)
 	}
 }
+
+// The documentation is a folder of files, and those of an earlier release do not get mixed with them.
+func TestDocsAreWritten(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "site")
+	if out := must(t, nil, "docs", "--out", folder); !regexp.MustCompile(`: \d{3} files; begin with index.html\n$`).MatchString(out) {
+		t.Errorf("it says %q", out)
+	}
+	for _, name := range []string{"index.html", "guides/rebuild.html", "client/typescript.html", "changelog.html", "api.html", "openapi.yaml", "search.json"} {
+		if info, err := os.Stat(filepath.Join(folder, name)); err != nil || info.Size() < 1000 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if o := run(t, nil, nil, "docs", "--out", folder); o.code != 1 || !strings.Contains(o.err, "is not empty: choose a new folder") {
+		t.Errorf("it writes to the folder again: %+v", o)
+	}
+}

@@ -1,7 +1,7 @@
 // Package cli has the commands of Manifold's programs, a file for each.
 //
 // Main runs a Program. Every program has the commands in this package, which run and check a service: serve, dev,
-// migrate, doctor, test and version. Package remote has the commands that call a service over HTTP.
+// migrate, doctor, test, docs and version. Package remote has the commands that call a service over HTTP.
 package cli
 
 import (
@@ -62,7 +62,7 @@ func (p Program) command(hard context.Context) *cobra.Command {
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: os.Args[0]},
 	}
 	root.SetVersionTemplate(versionText())
-	root.AddCommand(devCommand(p.Extensions, hard), serveCommand(p.Extensions, hard), migrateCommand(), clusterCommand(), doctorCommand(p.Extensions), testCommand(p.Extensions), versionCommand())
+	root.AddCommand(devCommand(p.Extensions, hard), serveCommand(p.Extensions, hard), migrateCommand(), clusterCommand(), doctorCommand(p.Extensions), testCommand(p.Extensions), docsCommand(p.Extensions), versionCommand())
 	root.AddCommand(p.Commands...)
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, command.CommandPath())

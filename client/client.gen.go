@@ -4118,7 +4118,9 @@ type ClientInterface interface {
 	// Corresponds with GET /asyncapi.yaml (the `AsyncContract` operationId).
 	AsyncContract(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Docs Show this contract as a page
+	// Docs Show the documentation
+	//
+	// The start page. The other pages are below it, such as `/docs/tutorial`, and `/docs/api` for this contract.
 	//
 	// Corresponds with GET /docs (the `Docs` operationId).
 	Docs(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -5873,7 +5875,9 @@ func (c *Client) AsyncContract(ctx context.Context, reqEditors ...RequestEditorF
 	return c.Client.Do(req)
 }
 
-// Docs Show this contract as a page
+// Docs Show the documentation
+//
+// The start page. The other pages are below it, such as `/docs/tutorial`, and `/docs/api` for this contract.
 //
 // Corresponds with GET /docs (the `Docs` operationId).
 func (c *Client) Docs(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -17494,7 +17498,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /asyncapi.yaml (the `AsyncContract` operationId).
 	AsyncContractWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*AsyncContractResponse, error)
 
-	// DocsWithResponse Show this contract as a page
+	// DocsWithResponse Show the documentation
+	//
+	// The start page. The other pages are below it, such as `/docs/tutorial`, and `/docs/api` for this contract.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -27648,7 +27654,9 @@ func (c *ClientWithResponses) AsyncContractWithResponse(ctx context.Context, req
 	return ParseAsyncContractResponse(rsp)
 }
 
-// DocsWithResponse Show this contract as a page
+// DocsWithResponse Show the documentation
+//
+// The start page. The other pages are below it, such as `/docs/tutorial`, and `/docs/api` for this contract.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"time"
@@ -28,6 +29,8 @@ type Extensions struct {
 	// TracerProvider records the spans of traces. If it is nil, OpenTelemetry's environment variables say where they are
 	// exported to.
 	TracerProvider trace.TracerProvider
+	// Docs has the repository's pages, for /docs; see api.Config.
+	Docs fs.FS
 }
 
 // Decider decides a command of a category in Go.

@@ -97,17 +97,17 @@ func (p *Process) wire(e Extensions) error {
 			return fmt.Errorf("the program's decider of a command: %w", err)
 		}
 	}
-	return p.wireAPI(appends, commands)
+	return p.wireAPI(e, appends, commands)
 }
 
 // wireAPI creates the API, which answers requests.
-func (p *Process) wireAPI(appends appender, commands *aggregate.Commands) error {
+func (p *Process) wireAPI(e Extensions, appends appender, commands *aggregate.Commands) error {
 	var err error
 	p.api, err = api.New(api.Config{
 		Log: p.store.Log, Appends: appends, Commands: commands, Keys: p.keys, KeyTables: p.store.KeyTables, Tenants: p.store.TenantTables,
 		Members: p.store.MemberTables, Aggregates: p.states, Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters, Schemas: p.schemas,
 		Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention, Reports: p.reports, Totals: p.totals,
-		Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log, Tracer: p.tracer,
+		Docs: e.Docs, Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log, Tracer: p.tracer,
 		BodyBytes: int64(p.config.Limits.QueueBytes), TenantBodyBytes: int64(p.config.Limits.TenantQueueBytes),
 		AnswerBytes: int64(p.config.Limits.AnswerBytes), TenantAnswerBytes: int64(p.config.Limits.TenantAnswerBytes),
 		Observer: api.Observer{

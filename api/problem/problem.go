@@ -108,7 +108,7 @@ func Of(err error) (_ *domain.Error, fault bool) {
 	if e, ok := errors.AsType[*echo.HTTPError](err); ok {
 		switch e.Code {
 		case http.StatusNotFound:
-			return domain.Errorf(domain.CodeNotFound, "", "unknown path; /docs lists the operations"), false
+			return domain.Errorf(domain.CodeNotFound, "", "unknown path; /docs/api lists the operations"), false
 		case http.StatusMethodNotAllowed:
 			return domain.Errorf(codeMethodNotAllowed, "", "this path does not support the method; see the Allow header"), false
 		case http.StatusUnsupportedMediaType:

@@ -1,4 +1,4 @@
-// Checks the console in a browser, on a service that systemtest/console_test.go has filled. It prints a JSON array of
+// Checks the console and the documentation in a browser, on a service that systemtest/console_test.go has filled. It prints a JSON array of
 // problems.
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
@@ -207,9 +207,30 @@ async function liveTail() {
   await context.close();
 }
 
+/** The start page, each kind of page of the documentation, and its search. */
+async function documentation(width, scheme) {
+  const context = await browser.createBrowserContext();
+  const page = await open(context, { width, scheme });
+  for (const path of ["/", "/docs", "/docs/tutorial", "/docs/architecture", "/docs/reference/configuration", "/docs/errors"]) {
+    await page.goto(given.url + path);
+    await accessible(page);
+  }
+  await page.keyboard.press("/");
+  await page.keyboard.type("dead letters replay");
+  await page.waitForSelector(".results a");
+  await accessible(page);
+  await Promise.all([page.waitForNavigation(), page.keyboard.press("Enter")]);
+  expect(`the search leads to ${page.url()}`, await page.evaluate(() => /dead letter/i.test(document.querySelector("main").innerText)));
+  await page.goto(`${given.url}/docs/api`); // Swagger UI, in which axe finds something
+  await says(page, "/v1/streams/{streamId}/events");
+  expect(`${page.url()} is wider than the screen`, await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+  await context.close();
+}
+
 try {
   await Promise.all([everyPage(1440, "light", true), everyPage(390, "dark", false)]);
   await Promise.all([signingIn(), keyboardAndScopes(), operator(), command(), liveTail()]);
+  await Promise.all([documentation(1440, "light"), documentation(420, "dark")]);
 } finally {
   await browser.close();
 }

@@ -4041,7 +4041,11 @@ export abstract class Operations {
     return this.send(operations.asyncContract, [], options);
   }
 
-  /** Show this contract as a page. */
+  /**
+   * Show the documentation.
+   *
+   * The start page. The other pages are below it, such as `/docs/tutorial`, and `/docs/api` for this contract.
+   */
   docs(options: CallOptions = {}): Promise<Response> {
     return this.send(operations.docs, [], options);
   }

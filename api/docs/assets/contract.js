@@ -1,6 +1,7 @@
+const contract = document.querySelector("#contract");
 SwaggerUIBundle({
-  url: "/openapi.yaml",
-  dom_id: "#contract",
+  url: contract.dataset.url,
+  domNode: contract,
   deepLinking: true,
   filter: true,
   showExtensions: true, // x-scopes
