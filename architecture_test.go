@@ -36,7 +36,8 @@ var imports = map[string][]string{
 	"expr/filter":           {"domain", "expr", "expr/scan"},
 	"expr/scan":             {},
 	"drivers":               {"domain"},
-	"auth":                  {"domain", "pg", "tenant"},
+	"auth":                  {"domain", "pg", "tenant", "auth/oidc"},
+	"auth/oidc":             {"domain"},
 	"fairshare":             {"domain"},
 	"members":               {"domain", "pg"},
 	"cloudevents":           {"domain"},
@@ -130,6 +131,7 @@ var testPackages = map[string][]string{
 	"drivers/mongo/mongotest":    {"embedded/pgtest"},
 	"outbox/outboxtest":          {"outbox"},
 	"delivery/egress/egresstest": {"delivery/consume", "domain", "delivery/egress", "embedded/pgtest", "migrations", "tables", "delivery/group"},
+	"auth/oidc/oidctest":         {},
 	"embedded/pgtest":            {"embedded", "migrations"},
 	"tables/plantest":            {"domain", "embedded/pgtest", "migrations", "pg"},
 	"tables/tablestest":          {"auth", "domain", "embedded/pgtest", "migrations", "tables"},
@@ -166,6 +168,8 @@ var foreign = map[string][]string{
 	"go.opentelemetry.io/otel/exporters": {"telemetry"},
 	"code.dny.dev/ssrf":                  {"delivery/webhook"},
 	"github.com/pires/go-proxyproto":     {"listen"},
+	"github.com/go-jose/go-jose":         {"auth/oidc"},
+	"golang.org/x/oauth2":                {"cli/remote"},
 }
 
 // goPackage is the part of the output of `go list -json` that these tests read.

@@ -12,13 +12,30 @@ import (
 
 // Credential identifies the caller and holds its grants. It must not be modified.
 type Credential struct {
-	Tenant    domain.TenantID // the key's tenant; domain.Everyone for an operator's key
-	KeyID     KeyID           // zero for an operator's key
-	Name      string          // the key's name, for people
+	Tenant    domain.TenantID // domain.Everyone for an operator
+	KeyID     KeyID           // zero for an operator's key and for a token
+	Issuer    string          // the configured name of a token's issuer; empty for a key
+	Subject   string          // a token's claim sub
+	Name      string          // of the key, or of the person or program with the token
 	Grants    Grants
 	Networks  []netip.Prefix // the client addresses from which the key works; empty: all
-	ExpiresAt time.Time      // the key's expiry; zero: none
+	ExpiresAt time.Time      // when it stops working; zero: never
 	Operator  bool
+	Role      Role // of an operator
+}
+
+// Known reports whether the credential is of an authenticated caller. The zero value is not.
+func (c Credential) Known() bool { return c.Operator || c.KeyID != KeyID{} || c.IsToken() }
+
+// IsToken reports whether the credential is a token of an issuer, rather than a key.
+func (c Credential) IsToken() bool { return c.Issuer != "" }
+
+// kind returns what the credential is, for use in a sentence.
+func (c Credential) kind() string {
+	if c.IsToken() {
+		return "token"
+	}
+	return "key"
 }
 
 // Require returns nil if the credential has one of the scopes for all categories. Otherwise it returns a *domain.Error
@@ -53,7 +70,7 @@ func (c Credential) refuse(scopes []Scope, category string) error {
 	var forTenants []string
 	some := false // the credential has one of the scopes for some category
 	for _, scope := range scopes {
-		if scope != ScopeOperator {
+		if roleFor([]Scope{scope}) == "" {
 			forTenants = append(forTenants, string(scope))
 		}
 		some = some || c.Grants.AllowSome(scope)
@@ -65,13 +82,15 @@ func (c Credential) refuse(scopes []Scope, category string) error {
 	case some:
 		needed += " for every category"
 	}
-	switch {
+	switch role := roleFor(scopes); {
+	case c.Operator && role != "":
+		return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs an operator with the role %s; %q has the role %s", role, c.Name, c.Role)
 	case c.Operator:
 		return domain.Errorf(domain.CodeForbidden, "Authorization", "a tenant's key with the scope %s is required; an operator's key acts for no tenant", needed)
 	case len(forTenants) == 0:
-		return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs an operator's key, which is in the configuration; this key is a tenant's")
+		return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs an operator's key, which is in the configuration; this %s is a tenant's", c.kind())
 	}
-	return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs the scope %s; the key %q has %s only", needed, c.Name, grantList(c.Grants))
+	return domain.Errorf(domain.CodeForbidden, "Authorization", "this needs the scope %s; the %s %q has %s only", needed, c.kind(), c.Name, grantList(c.Grants))
 }
 
 // grantsShown is how many grants an error names: the maximum that a key without patterns has.

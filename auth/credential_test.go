@@ -32,7 +32,7 @@ func TestRequire(t *testing.T) {
 		{c.RequireFor("billing.open.eu", read, consume), "events:read or events:consume for the category billing.open.eu; "},
 		{c.RequireFor("order.eu", consume), "events:consume for the category order.eu; "},
 		{c.RequireFor("order", ScopeOperator), "an operator's key"},
-		{Credential{Operator: true, Grants: operatorGrants}.RequireFor("order", read), "a tenant's key with the scope events:read for the category order"},
+		{Credential{Operator: true, Grants: RoleAdmin.grants()}.RequireFor("order", read), "a tenant's key with the scope events:read for the category order"},
 		{Credential{}.RequireSome(read), "has no scope only"},
 	} {
 		if code(refused.err) != domain.CodeForbidden || !strings.Contains(refused.err.Error(), refused.says) {

@@ -14,6 +14,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/manifold-es/manifold/auth/oidc"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -21,6 +22,9 @@ import (
 type Config struct {
 	Store     *Postgres
 	Operators []OperatorKey
+	// Tokens verifies tokens, for which TokenRules has the rules of each issuer by its name. nil: no token is accepted.
+	Tokens     *oidc.Verifier
+	TokenRules map[string]TokenRules
 	// Address returns the client address of the request with the context, or the zero Addr if it is unknown. Without
 	// Address, keys with networks are refused.
 	Address   func(ctx context.Context) netip.Addr
@@ -59,7 +63,7 @@ type Keys struct {
 	uses   map[keyName]struct{} // keys whose use is to be recorded
 }
 
-// keyName identifies a key: the part of a token without the secret.
+// keyName identifies a key: the part of a token without the secret. Without an id it stands for the tenant alone.
 type keyName struct {
 	tenant domain.TenantID
 	id     KeyID
@@ -101,15 +105,19 @@ func NewKeys(config Config) (*Keys, error) {
 	return k, nil
 }
 
-// Authenticate returns the credential of a token. It returns domain.CodeUnauthenticated for an unknown or revoked key,
-// without saying which, and for an expired key; domain.CodeTenantSuspended if the tenant is not active; and
-// domain.CodeForbidden if the client address of ctx's request is in none of the key's networks. If the store fails, it
-// returns the store's error.
+// Authenticate returns the credential of a key's token, or of an issuer's. It returns domain.CodeUnauthenticated for an
+// unknown or revoked key, without saying which, and for an expired key; domain.CodeTenantSuspended if the tenant is not
+// active; and domain.CodeForbidden if the client address of ctx's request is in none of the key's networks. For an issuer's
+// token, it returns the errors of oidc.Verifier.Verify, and domain.CodeForbidden for one that gives access to nothing. If the
+// store fails, it returns the store's error.
 func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, error) {
 	tenant, id, secret, ok := parseToken(TokenPrefix, token)
 	if !ok {
 		if isOperator(k.config.Operators, token) {
-			return Credential{Name: "operator", Grants: operatorGrants, Operator: true}, nil
+			return operatorCredential("operator", RoleAdmin), nil
+		}
+		if k.config.Tokens != nil && oidc.IsToken(token) {
+			return k.authenticateToken(ctx, token)
 		}
 		return Credential{}, unauthenticated()
 	}
@@ -127,14 +135,17 @@ func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, erro
 }
 
 // Refresh reads a credential's key again, for long-lived connections: the key may have expired or been revoked. It does
-// not check the client's address, which does not change. Other errors are those of Authenticate. An expired key is
-// refused also while the store fails.
+// not check the client's address, which does not change. A token is not verified again, but may have expired. Other errors
+// are those of Authenticate. What has expired is refused also while the store fails.
 func (k *Keys) Refresh(ctx context.Context, of Credential) (Credential, error) {
+	if err := k.checkExpiry(of); err != nil {
+		return Credential{}, err
+	}
 	if of.Operator {
 		return of, nil // operator keys do not change while the process runs
 	}
-	if k.expired(of.ExpiresAt) {
-		return Credential{}, expired(of.ExpiresAt)
+	if of.IsToken() {
+		return of, k.checkTenant(ctx, of.Tenant)
 	}
 	name := keyName{of.Tenant, of.KeyID}
 	found, err := k.find(ctx, name)
@@ -166,28 +177,33 @@ func (k *Keys) admit(ctx context.Context, found entry, name keyName, refused fun
 // credential returns the credential for an entry's key. A cached entry may be older than the key's expiry.
 func (k *Keys) credential(found entry, name keyName, refused func() error) (Credential, error) {
 	key := &found.key
-	switch {
-	case !found.found || !key.RevokedAt.IsZero():
+	if !found.found || !key.RevokedAt.IsZero() {
 		return Credential{}, refused()
-	case k.expired(key.ExpiresAt):
-		return Credential{}, expired(key.ExpiresAt)
-	case found.tenant != domain.TenantActive:
-		return Credential{}, domain.Errorf(domain.CodeTenantSuspended, "", "the tenant of this key is suspended or is being deleted; ask the operator")
 	}
-	return Credential{
+	credential := Credential{
 		Tenant: name.tenant, KeyID: name.id, Name: key.Name, Grants: key.Grants, Networks: key.Networks, ExpiresAt: key.ExpiresAt,
-	}, nil
+	}
+	if err := k.checkExpiry(credential); err != nil {
+		return Credential{}, err
+	}
+	return credential, checkState(found.tenant, "key")
 }
 
-// expired reports whether a key with the expiry no longer works. The zero time is none.
-func (k *Keys) expired(at time.Time) bool { return !at.IsZero() && !k.config.now().Before(at) }
-
-func expired(at time.Time) error {
-	return domain.Errorf(domain.CodeUnauthenticated, "Authorization", "this key expired at %s; send another", at.Format(time.RFC3339))
+// checkExpiry returns an error for a credential that has expired.
+func (k *Keys) checkExpiry(of Credential) error {
+	if of.ExpiresAt.IsZero() || k.config.now().Before(of.ExpiresAt) {
+		return nil
+	}
+	return domain.Errorf(domain.CodeUnauthenticated, "Authorization", "this %s expired at %s; send another", of.kind(), of.ExpiresAt.Format(time.RFC3339))
 }
 
-// operatorGrants are the grants of every operator key.
-var operatorGrants = GrantsOf(ScopeOperator)
+// checkState returns an error unless a tenant in the state may send requests. kind is what has authenticated one.
+func checkState(state domain.TenantState, kind string) error {
+	if state == domain.TenantActive {
+		return nil
+	}
+	return domain.Errorf(domain.CodeTenantSuspended, "", "the tenant of this %s is suspended or is being deleted; ask the operator", kind)
+}
 
 // Forget removes the keys of a tenant from the cache, or all keys for domain.Everyone. A look-up that is already
 // running is not used for calls that start after Forget.
@@ -265,7 +281,11 @@ func (k *Keys) lookUp(ctx context.Context, name keyName, generation uint64) (ent
 	asked := k.config.now()
 	found := entry{found: true, until: asked.Add(k.config.TTL)}
 	cache, other := k.present, k.absent
-	found.key, found.tenant, err = k.config.Store.Key(ctx, name.tenant, name.id)
+	if (name.id == KeyID{}) {
+		found.tenant, err = k.config.Store.tenantState(ctx, name.tenant)
+	} else {
+		found.key, found.tenant, err = k.config.Store.Key(ctx, name.tenant, name.id)
+	}
 	if problem, ok := errors.AsType[*domain.Error](err); ok && problem.Code == domain.CodeNotFound {
 		found = entry{until: asked.Add(k.config.AbsentTTL)}
 		cache, other = k.absent, k.present

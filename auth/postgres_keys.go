@@ -184,6 +184,18 @@ func (s *Postgres) Key(ctx context.Context, tenant domain.TenantID, id KeyID) (A
 	return key, state, nil
 }
 
+// tenantState returns the state of a tenant, or domain.CodeNotFound if there is none.
+func (s *Postgres) tenantState(ctx context.Context, of domain.TenantID) (state domain.TenantState, err error) {
+	err = s.db.System.QueryRow(ctx, "select t.state from tenants t where t.tenant_id = $1", of).Scan(&state)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", tenant.NotFound(of)
+	}
+	if err != nil {
+		return "", pg.Unavailable(fmt.Errorf("read the state of a tenant: %w", err))
+	}
+	return state, nil
+}
+
 // RevokeKey invalidates a key permanently. Revoking it again changes nothing. It returns domain.CodeNotFound if there
 // is no such key.
 func (s *Postgres) RevokeKey(ctx context.Context, tenant domain.TenantID, id KeyID) error {

@@ -27,9 +27,9 @@ func (s *Postgres) CreateTicket(ctx context.Context, ticket Ticket, life time.Du
 			return domain.Errorf(domain.CodeTooManyRequests, "", "this tenant has %d unused tickets; make one only when a page is about to use it, and try again when some have expired", alive)
 		}
 		err := tx.QueryRow(ctx, `
-			insert into tickets as t (tenant_id, ticket_id, key_id, hash, expires_at) values ($1, $2, $3, $4, now() + $5::interval)
+			insert into tickets as t (tenant_id, ticket_id, key_id, token, hash, expires_at) values ($1, $2, $3, $4, $5, now() + $6::interval)
 			returning t.expires_at`,
-			ticket.Tenant, ticket.ID, ticket.Key, ticket.Hash[:], life).Scan((*pg.Moment)(&expiresAt))
+			ticket.Tenant, ticket.ID, ticket.Key, ticket.Token, ticket.Hash[:], life).Scan((*pg.Moment)(&expiresAt))
 		if err != nil {
 			return fmt.Errorf("create a ticket: %w", err)
 		}
@@ -43,8 +43,8 @@ func (s *Postgres) Ticket(ctx context.Context, tenant domain.TenantID, id Ticket
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		ticket = Ticket{Tenant: tenant, ID: id}
 		var hash []byte
-		err := tx.QueryRow(ctx, "select t.key_id, t.hash, t.expires_at from tickets t where t.tenant_id = $1 and t.ticket_id = $2 and t.expires_at > now()",
-			tenant, id).Scan(&ticket.Key, &hash, (*pg.Moment)(&ticket.ExpiresAt))
+		err := tx.QueryRow(ctx, "select t.key_id, t.token, t.hash, t.expires_at from tickets t where t.tenant_id = $1 and t.ticket_id = $2 and t.expires_at > now()",
+			tenant, id).Scan(&ticket.Key, &ticket.Token, &hash, (*pg.Moment)(&ticket.ExpiresAt))
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return domain.Errorf(domain.CodeNotFound, "", "there is no such ticket")

@@ -8,7 +8,7 @@ import (
 // Scope is one kind of action that a key may perform. A Grant says for which categories.
 type Scope string
 
-// The scopes. A tenant's key never has ScopeOperator: the operator's key comes from the configuration.
+// The scopes. A tenant's key never has those of operators: see Role.
 const (
 	ScopeEventsAppend       Scope = "events:append"
 	ScopeEventsRead         Scope = "events:read"
@@ -18,7 +18,9 @@ const (
 	ScopeProjectionsWrite   Scope = "projections:write"
 	ScopeSubscriptionsWrite Scope = "subscriptions:write" // create, seek and delete groups; replay and discard dead letters
 	ScopeTenantAdmin        Scope = "tenant:admin"
-	ScopeOperator           Scope = "operator"
+	ScopeOperator           Scope = "operator" // what destroys tenants' data, or gives access to it
+	ScopeOperatorOperate    Scope = "operator:operate"
+	ScopeOperatorRead       Scope = "operator:read"
 )
 
 // TenantScopes are the scopes that a tenant's key can have, in display order.

@@ -27,9 +27,19 @@ func (id TicketID) String() string { return domain.UUID(id).String() }
 type Ticket struct {
 	Tenant    domain.TenantID
 	ID        TicketID
-	Key       KeyID    // that it replaces
-	Hash      [32]byte // SHA-256 of the 256-bit secret
+	Key       KeyID        // that it replaces; zero: it replaces a token
+	Token     *TicketToken // that it replaces; nil: it replaces a key
+	Hash      [32]byte     // SHA-256 of the 256-bit secret
 	ExpiresAt time.Time
+}
+
+// TicketToken is what a ticket keeps of an issuer's token.
+type TicketToken struct {
+	Issuer    string    `json:"issuer"`
+	Subject   string    `json:"subject"`
+	Name      string    `json:"name"`
+	Grants    []string  `json:"grants"`
+	ExpiresAt time.Time `json:"expiresAt"`
 }
 
 const (
@@ -39,17 +49,20 @@ const (
 	MaxTickets = 10_000
 )
 
-// NewTicket returns a ticket that replaces the key of a tenant's credential, and the ticket's token. The token is
+// NewTicket returns a ticket that replaces a tenant's credential, and the ticket's token. The token is
 // stored nowhere, so show it once. The caller that stores the ticket sets its expiry.
 func NewTicket(of Credential) (ticket Ticket, token string) {
 	ticket = Ticket{Tenant: of.Tenant, ID: NewTicketID(), Key: of.KeyID}
+	if of.IsToken() {
+		ticket.Token = &TicketToken{of.Issuer, of.Subject, of.Name, of.Grants.Texts(), of.ExpiresAt}
+	}
 	ticket.Hash, token = makeToken(TicketPrefix, ticket.Tenant, ticket.ID)
 	return ticket, token
 }
 
-// AuthenticateTicket returns the credential of the key that a ticket replaces. It returns domain.CodeUnauthenticated
-// for an unknown or expired ticket and for a revoked key, without saying which. For its key, the other errors are those of
-// Authenticate. It reads the store every time, because a ticket is used only once or twice.
+// AuthenticateTicket returns the credential that a ticket replaces. It returns domain.CodeUnauthenticated for an unknown or
+// expired ticket and for a revoked key, without saying which. For its key, the other errors are those of Authenticate, and
+// for its token, those of Refresh. It reads the store every time, because a ticket is used only once or twice.
 func (k *Keys) AuthenticateTicket(ctx context.Context, token string) (Credential, error) {
 	tenant, id, secret, ok := parseToken(TicketPrefix, token)
 	if !ok {
@@ -63,6 +76,11 @@ func (k *Keys) AuthenticateTicket(ctx context.Context, token string) (Credential
 	hash := sha256.Sum256(secret[:])
 	if subtle.ConstantTimeCompare(hash[:], ticket.Hash[:]) != 1 {
 		return Credential{}, refusedTicket()
+	}
+	if of := ticket.Token; of != nil {
+		return k.Refresh(ctx, Credential{
+			Tenant: tenant, Issuer: of.Issuer, Subject: of.Subject, Name: of.Name, Grants: KeptGrants(of.Grants), ExpiresAt: of.ExpiresAt,
+		})
 	}
 	name := keyName{tenant, ticket.Key}
 	found, err := k.find(ctx, name)

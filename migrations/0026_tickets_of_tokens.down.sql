@@ -1,0 +1,1 @@
+alter table manifold.tickets drop column token;
