@@ -30,7 +30,7 @@ var imports = map[string][]string{
 	// Spans of the service's work. Packages record them where they do the work, because a span begins before it.
 	"telemetry/tracing": {"domain"},
 
-	"config":                {"domain"},
+	"config":                {"domain", "auth/oidc"}, // it refuses what the verifier of tokens could not use
 	"listen":                {},
 	"expr":                  {"domain", "expr/scan"},
 	"expr/filter":           {"domain", "expr", "expr/scan"},
@@ -87,14 +87,14 @@ var imports = map[string][]string{
 	"projection/totals":  {"domain", "drivers", "pg", "projection/registry"},
 
 	"api": {
-		"domain", "telemetry/tracing", "auth", "members", "tenant", "aggregate", "eventlog", "retention", "delivery/webhook", "fairshare", "cloudevents", "expr", "expr/filter", "projection",
+		"domain", "telemetry/tracing", "auth", "auth/oidc", "members", "tenant", "aggregate", "eventlog", "retention", "delivery/webhook", "fairshare", "cloudevents", "expr", "expr/filter", "projection",
 		"projection/folding", "projection/totals", "rebuild", "delivery/group", "delivery/report", "delivery/tail", "upcasting", "schema",
 		"api/access", "api/docs", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire", "console",
 	},
 	// Files, which know only the contract.
 	"console":      {},
 	"api/docs":     {"api/openapi", "api/problem"},
-	"api/gateway":  {"telemetry/tracing", "aggregate", "api/access", "api/problem", "api/socket", "api/transfer", "api/wire", "auth", "delivery/group", "delivery/tail", "domain", "fairshare"},
+	"api/gateway":  {"telemetry/tracing", "aggregate", "api/access", "api/problem", "api/socket", "api/transfer", "api/wire", "auth", "auth/oidc", "delivery/group", "delivery/tail", "domain", "fairshare"},
 	"api/wire":     {"aggregate", "api/access", "auth", "api/problem", "api/socket", "cloudevents", "delivery/tail", "domain"},
 	"api/access":   {"api/problem", "auth", "delivery/group", "domain"},
 	"api/socket":   {"api/problem", "domain"},
@@ -107,12 +107,12 @@ var imports = map[string][]string{
 
 	// The composition root.
 	"service": {
-		"domain", "telemetry/tracing", "config", "telemetry", "listen", "pg", "eventlog", "tables", "auth", "budget", "upcasting", "aggregate", "schema", "projection", "projection/folding", "projection/totals", "rebuild", "members",
+		"domain", "telemetry/tracing", "config", "telemetry", "listen", "pg", "eventlog", "tables", "auth", "auth/oidc", "budget", "upcasting", "aggregate", "schema", "projection", "projection/folding", "projection/totals", "rebuild", "members",
 		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "delivery/group", "delivery/tail", "delivery/consume", "delivery/webhook", "delivery/reactor", "delivery/report",
 		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "api", "api/problem",
 	},
 	"cli":        {"aggregate", "api/docs", "cli/doctor", "service", "domain", "config", "console", "embedded", "listen", "migrations", "projection/folding", "telemetry"},
-	"cli/remote": {"cli", "client", "domain", "outbox", "outbox/mongo", "outbox/postgres", "outbox/sqlite", "projection/folding", "schema/codegen"},
+	"cli/remote": {"auth/oidc", "cli", "client", "domain", "outbox", "outbox/mongo", "outbox/postgres", "outbox/sqlite", "projection/folding", "schema/codegen"},
 	"cli/doctor": {"service", "domain", "config", "drivers", "listen", "migrations", "projection/folding", "pg", "tables"},
 	// The facade.
 	"manifold": {"cli", "service", "domain", "config", "projection/folding", "delivery/reactor", "aggregate"},

@@ -103,7 +103,7 @@ func TestLimitsOfBodies(t *testing.T) {
 				target = strings.ReplaceAll(target, "{"+p.Value.Name+"}", exampleOf(p.Value))
 			}
 			by := a
-			if scopes, _ := op.Extensions["x-scopes"].([]any); len(scopes) == 1 && scopes[0] == "operator" {
+			if scopes, _ := op.Extensions["x-scopes"].([]any); len(scopes) == 1 && strings.HasPrefix(scopes[0].(string), "operator") {
 				by = w.operator()
 			}
 			if got := by.send(method, target, strings.Repeat(" ", limit+1)); got.status != 413 {

@@ -10,7 +10,7 @@ import (
 
 // consoleRoutes registers the web console.
 func (s *Server) consoleRoutes() error {
-	handler, err := console.New()
+	handler, err := console.New(s.signInOrigins)
 	if err != nil {
 		return err
 	}

@@ -112,6 +112,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	documented.params["keyId"] = own.text("id")
 	documented.run(a, "listKeys", 200)
 	documented.run(a, "whoami", 200)
+	documented.run(a, "getSignIn", 200)
 	documented.run(a, "rotateKey", 201)
 	documented.run(a, "revokeKey", 204)
 

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,7 +71,7 @@ func TestNoTextIsAFault(t *testing.T) {
 		for method, op := range item.Operations() {
 			operations++
 			keys := []string{a.key}
-			if scopes, _ := op.Extensions["x-scopes"].([]any); slices.Contains(scopes, any("operator")) {
+			if scopes := fmt.Sprint(op.Extensions["x-scopes"]); strings.Contains(scopes, "operator") {
 				keys = append(keys, operatorKey)
 			}
 			for _, attack := range attacks(method, path, item, op) {

@@ -21,6 +21,7 @@ import (
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/auth/oidc/oidctest"
 	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/delivery/report"
@@ -51,6 +52,7 @@ type world struct {
 	db      pgtest.DB
 	url     string
 	log     *syncBuffer
+	tokens  *oidctest.Provider // issues tokens that the service accepts; nil: none does
 	server  *api.Server
 	handler http.Handler
 	shared  bool
@@ -62,6 +64,7 @@ type setup struct {
 	faults func(*pgtest.Network)               // of the network to the service's own database
 	driver func(drivers.Driver) drivers.Driver // wraps the driver of the documents
 	keys   auth.Config                         // without Store and Operators
+	tokens *oidctest.Provider                  // whose tokens the service accepts, by tokenRules
 	ended  func(*http.Request)                 // called when the service has ended a request
 }
 
@@ -93,7 +96,7 @@ func sharedWorld(t testing.TB) *world {
 
 func (c setup) start(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t, log: &syncBuffer{}}
+	w := &world{t: t, log: &syncBuffer{}, tokens: c.tokens}
 	logger := slog.New(slog.NewTextHandler(w.log, nil))
 	quiet := slog.New(slog.DiscardHandler)
 	db := pgtest.Database(t)
@@ -120,6 +123,9 @@ func (c setup) start(t testing.TB) *world {
 	operator, err := auth.ParseOperatorKey(operatorKey)
 	must(t, err)
 	c.keys.Store, c.keys.Operators = s.KeyTables, []auth.OperatorKey{operator}
+	if c.tokens != nil {
+		c.keys.Tokens, c.keys.TokenRules = verifier(t, c.tokens), tokenRules
+	}
 	keys, err := auth.NewKeys(c.keys)
 	must(t, err)
 	upcasters, err := upcasting.New(s.Registry, s.Log, nil)

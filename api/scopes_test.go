@@ -7,10 +7,14 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/auth/oidc/oidctest"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -130,7 +134,7 @@ func (call categoryCall) forCategory(a *actor, category string) (status int, bod
 // limited returns a world with events, aggregates and groups of two categories, and two actors: one that may do
 // everything, and one that has every scope that can be limited to categories, for order only.
 func limited(t *testing.T) (all, some *actor) {
-	w := newWorld(t, nil)
+	w := setup{tokens: oidctest.Start(t)}.start(t)
 	all = w.tenant("acme")
 	for _, category := range []string{"order", "billing"} {
 		all.append(category+"-1", 1)
@@ -159,7 +163,7 @@ func (w *world) keyOf(tenant string, grants ...string) string {
 func TestScopesByCategory(t *testing.T) {
 	t.Parallel()
 	all, some := limited(t)
-	nothing := &actor{some.world, some.keyOf(all.tenantID, "!events:append:billing", "events:append:ledger", "events:read:ledger", "events:consume:ledger", "commands:send:ledger", "subscriptions:write:ledger"), all.tenantID}
+	nothing := &actor{some.world, some.token(all.tenantID, "ledger"), all.tenantID}
 	head := all.get("/v1/streams/$all?direction=backward&count=1").at("events", 0, "position")
 	for path, item := range loadContract(t).Paths.Map() {
 		for method, op := range item.Operations() {
@@ -213,6 +217,113 @@ func TestScopesByCategory(t *testing.T) {
 		status, body := call.forCategory(some, "order")
 		if status == 401 || status == 403 || status >= 500 || strings.Contains(body, `"unsupported"`) || !strings.Contains(body, strings.ReplaceAll(call.filtered, "{c}", "order")) {
 			t.Errorf("%s about its own category: %d %s", id, status, body)
+		}
+	}
+}
+
+// roleOf is the role that an operator needs for each operation that is open to operators.
+var roleOf = map[string]auth.Role{
+	"listProjections": auth.RoleRead, "getProjection": auth.RoleRead, "getProjectionState": auth.RoleRead, "listProjectionVersions": auth.RoleRead,
+	"previewProjection": auth.RoleRead, "planProjections": auth.RoleRead, "listDocuments": auth.RoleRead,
+	"listSkippedEvents": auth.RoleRead, "listParkedDocuments": auth.RoleRead,
+	"listRebuilds": auth.RoleRead, "getRebuild": auth.RoleRead, "listRebuildTenants": auth.RoleRead, "watchRebuild": auth.RoleRead,
+	"listUpcasters": auth.RoleRead, "getUpcaster": auth.RoleRead, "previewUpcaster": auth.RoleRead,
+	"getTotals": auth.RoleRead, "listMembers": auth.RoleRead, "listCursors": auth.RoleRead, "getLag": auth.RoleRead, "getAllLag": auth.RoleRead,
+	"listTenants": auth.RoleRead, "getTenant": auth.RoleRead, "listTenantKeys": auth.RoleRead, "whoami": auth.RoleRead,
+
+	"createProjection": auth.RoleOperate, "putProjection": auth.RoleOperate, "deleteProjection": auth.RoleOperate, "resetProjection": auth.RoleOperate,
+	"retryProjection": auth.RoleOperate, "skipEvent": auth.RoleOperate, "withdrawSkip": auth.RoleOperate,
+	"replayParkedDocuments": auth.RoleOperate, "replayParkedDocument": auth.RoleOperate, "discardParkedDocument": auth.RoleOperate,
+	"startRebuild": auth.RoleOperate, "cancelRebuild": auth.RoleOperate, "approveRebuild": auth.RoleOperate, "pauseRebuild": auth.RoleOperate,
+	"resumeRebuild": auth.RoleOperate, "rollbackRebuild": auth.RoleOperate, "putUpcaster": auth.RoleOperate, "deleteUpcaster": auth.RoleOperate,
+	"changeTenant": auth.RoleOperate,
+
+	"listAllDocuments": auth.RoleAdmin, "createTenant": auth.RoleAdmin, "deleteTenant": auth.RoleAdmin, "redactEvent": auth.RoleAdmin,
+	"createTenantKey": auth.RoleAdmin, "revokeTenantKey": auth.RoleAdmin, "rotateTenantKey": auth.RoleAdmin,
+}
+
+// refusal calls the handler itself, without a connection: there are a thousand requests.
+func (a *actor) refusal(method, path string) *answer {
+	a.t.Helper()
+	recorder := httptest.NewRecorder()
+	a.handler.ServeHTTP(recorder, a.request(method, path, nil))
+	return &answer{t: a.t, what: method + " " + path, status: recorder.Code, header: recorder.Header(), body: recorder.Body.Bytes()}
+}
+
+// Each role of operators may use the operations of its own and of lower roles, and nothing else. The operator's key is an
+// administrator's. An operation that is new here needs a role.
+func TestOperatorsMayWhatTheirRolesAllow(t *testing.T) {
+	t.Parallel()
+	w := setup{tokens: oidctest.Start(t)}.start(t)
+	tenant := w.tenant("acme")
+	order := []auth.Role{auth.RoleRead, auth.RoleOperate, auth.RoleAdmin}
+	callers := map[*actor]auth.Role{w.operator(): auth.RoleAdmin}
+	for _, role := range order {
+		callers[&actor{w, w.tokens.Token(oidctest.Claims{"groups": list{string(role)}, "tenant": tenant.tenantID, "roles": list{"all"}}), ""}] = role
+	}
+	for path, item := range loadContract(t).Paths.Map() {
+		for method, op := range item.Operations() {
+			scopes := fmt.Sprint(op.Extensions["x-scopes"])
+			needed, listed := roleOf[op.OperationID]
+			if listed != strings.Contains(scopes, "operator") {
+				t.Errorf("%s has the scopes %s; a role for it here: %t", op.OperationID, scopes, listed)
+			}
+			if scopes == "[]" {
+				continue
+			}
+			for by, role := range callers {
+				may := listed && slices.Index(order, role) >= slices.Index(order, needed)
+				// The request is refused before its content is checked.
+				got := by.refusal(method, path)
+				if refused := got.status == 403 && !strings.Contains(string(got.body), "only given events"); got.status == 401 || may == refused {
+					t.Errorf("%s by the role %s: %d %s", op.OperationID, role, got.status, got.body)
+				}
+				if !may && listed && !strings.Contains(string(got.body), "the role "+string(needed)) {
+					t.Errorf("%s by the role %s: %s", op.OperationID, role, got.body)
+				}
+			}
+		}
+	}
+}
+
+// Every operation that needs a credential refuses those that do not work, before it looks at the request.
+func TestOperationsNeedAValidCredential(t *testing.T) {
+	t.Parallel()
+	w := setup{tokens: oidctest.Start(t)}.start(t)
+	stranger := oidctest.Start(t)
+	a := w.tenant("acme")
+	revoked := a.post("/v1/keys", object{"name": "k", "scopes": list{"events:read"}}).want(201)
+	a.send("DELETE", "/v1/keys/"+revoked.text("id"), nil).want(204)
+	claims := oidctest.Claims{"tenant": a.tenantID, "roles": list{"all"}}
+	with := func(more oidctest.Claims) string {
+		maps.Copy(more, claims)
+		return w.tokens.Token(more)
+	}
+	now := time.Now().Unix()
+	credentials := map[string]struct {
+		token  string
+		status int
+	}{
+		"no credential":            {"", 401},
+		"a revoked key":            {revoked.text("key"), 401},
+		"an expired token":         {with(oidctest.Claims{"exp": now - 60}), 401},
+		"a token of the future":    {with(oidctest.Claims{"nbf": now + 3600}), 401},
+		"another issuer's token":   {stranger.Token(claims), 401},
+		"another service's token":  {with(oidctest.Claims{"aud": "other"}), 401},
+		"a token with no role":     {w.tokens.Token(oidctest.Claims{"tenant": a.tenantID}), 403},
+		"a token with no tenant":   {w.tokens.Token(oidctest.Claims{"roles": list{"all"}}), 403},
+		"a token of nobody's data": {w.tokens.Token(oidctest.Claims{"roles": list{"all"}, "tenant": domain.NewTenantID().String()}), 403},
+	}
+	for path, item := range loadContract(t).Paths.Map() {
+		for method, op := range item.Operations() {
+			if fmt.Sprint(op.Extensions["x-scopes"]) == "[]" {
+				continue
+			}
+			for what, c := range credentials {
+				if got := (&actor{w, c.token, ""}).refusal(method, path); got.status != c.status || !strings.Contains(string(got.body), `"where":"Authorization"`) {
+					t.Errorf("%s with %s: %d %s", op.OperationID, what, got.status, got.body)
+				}
+			}
 		}
 	}
 }

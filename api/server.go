@@ -30,6 +30,7 @@ import (
 	"github.com/manifold-es/manifold/api/socket"
 	"github.com/manifold-es/manifold/api/transfer"
 	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/auth/oidc"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/delivery/report"
 	"github.com/manifold-es/manifold/delivery/tail"
@@ -51,6 +52,8 @@ type Config struct {
 	Log         *eventlog.Log
 	Appends     Appender
 	Keys        *auth.Keys
+	Tokens      *oidc.Verifier // optional: verifies the tokens that Keys accepts
+	SignIns     []SignIn       // optional: how people get such a token
 	KeyTables   *auth.Postgres
 	Tenants     *tenant.Tenants
 	Members     *members.Postgres

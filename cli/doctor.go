@@ -16,7 +16,7 @@ func doctorCommand(extensions service.Extensions) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check everything that the service needs, and suggest fixes",
-		Long: `Check everything that the service needs, and suggest fixes: the configuration, each login and its privileges, the schema,
+		Long: `Check everything that the service needs, and suggest fixes: the configuration, the issuers of tokens, each login and its privileges, the schema,
 whether commits are synced, the nodes of a cluster, the clocks, each database of documents, the definitions, the shared
 projections, and whether events can be read.
 

@@ -137,7 +137,7 @@ func TestProfiles(t *testing.T) {
 	}
 
 	list := must(t, []string{file}, "profile", "list")
-	if !regexp.MustCompile(`(?m)^\* +acme +\S+ +yes +yes\n +other +\S+ +yes +no$`).MatchString(list) || strings.Contains(list, "mfk_") {
+	if !regexp.MustCompile(`(?m)^\* +acme +\S+ +yes +yes +no\n +other +\S+ +yes +no +no$`).MatchString(list) || strings.Contains(list, "mfk_") {
 		t.Errorf("the list is\n%s", list)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {

@@ -329,10 +329,14 @@ type Backoff struct {
 
 // Caller defines model for Caller.
 type Caller struct {
-	Tenant *Named      `json:"tenant,omitempty"`
-	Key    *CallersKey `json:"key,omitempty"`
+	Tenant *Named        `json:"tenant,omitempty"`
+	Key    *CallersKey   `json:"key,omitempty"`
+	Token  *CallersToken `json:"token,omitempty"`
 
-	// Scopes Those of the key; of an operator's key, `operator`.
+	// Role Of an operator.
+	Role string `json:"role,omitempty"`
+
+	// Scopes Those of the key or token. An operator's are `operator`, `operator:operate` and `operator:read`, as far as the role has them.
 	Scopes []Scope `json:"scopes"`
 }
 
@@ -350,6 +354,21 @@ type CallersKey struct {
 
 	// ExpiresAt Missing if the key does not expire.
 	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+}
+
+// CallersToken defines model for CallersToken.
+type CallersToken struct {
+	// Issuer Its name in the service's configuration.
+	Issuer string `json:"issuer"`
+
+	// Subject Its claim sub.
+	Subject string `json:"subject"`
+
+	// Name What people call its holder: its claim preferred_username, email, name or sub.
+	Name string `json:"name"`
+
+	// ExpiresAt When it stops working.
+	ExpiresAt time.Time `json:"expiresAt"`
 }
 
 // CloudEvent A CloudEvent 1.0. What stands beside these fields is an extension: a string, `true` or `false`, or a whole number of 32 bits. The
@@ -2200,6 +2219,35 @@ type Seek struct {
 	// Position The first position that may be delivered; beyond the head: what is appended from there on.
 	Position  *int64     `json:"position,omitempty"`
 	Timestamp *time.Time `json:"timestamp,omitempty"`
+}
+
+// SignIn defines model for SignIn.
+type SignIn struct {
+	Issuers []SignInIssuer `json:"issuers"`
+}
+
+// SignInIssuer defines model for SignInIssuer.
+type SignInIssuer struct {
+	Name string `json:"name"`
+
+	// Title For people.
+	Title  string `json:"title"`
+	Issuer string `json:"issuer"`
+
+	// ConsoleClient The id of the console's client. Missing: people do not sign in to the console with it.
+	ConsoleClient string `json:"consoleClient,omitempty"`
+
+	// CliClient The id of the client of `manifold login`.
+	CliClient string `json:"cliClient,omitempty"`
+
+	// Scopes Of OAuth; to ask for.
+	Scopes []string `json:"scopes"`
+
+	// Parameters To add to requests for a sign-in.
+	Parameters                  map[string]string `json:"parameters,omitempty"`
+	AuthorizationEndpoint       string            `json:"authorizationEndpoint,omitempty"`
+	TokenEndpoint               string            `json:"tokenEndpoint,omitempty"`
+	DeviceAuthorizationEndpoint string            `json:"deviceAuthorizationEndpoint,omitempty"`
 }
 
 // Skip defines model for Skip.
@@ -5072,6 +5120,14 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/schemas/{type}/versions/{version} (the `GetSchemaVersion` operationId).
 	GetSchemaVersion(ctx context.Context, pType string, version int64, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetSignIn Get how people sign in
+	//
+	// The OpenID Connect issuers with which the console and `manifold login` get a token, as far as they have answered. Nothing
+	// in it is secret.
+	//
+	// Corresponds with GET /v1/sign-in (the `GetSignIn` operationId).
+	GetSignIn(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// SnapDocument Get a document without an envelope
 	//
 	// Returns the document itself as the body, without an envelope. The `ETag` changes whenever the document does, also by a
@@ -5846,7 +5902,7 @@ type ClientInterface interface {
 
 	// Whoami Get the caller's tenant and scopes
 	//
-	// With any valid key, so that a client can offer what its key may do. An operator's key has no tenant and no id.
+	// With any valid key or token, so that a client can offer what it may do. An operator has no tenant, and an operator's key no id.
 	//
 	// Corresponds with GET /v1/whoami (the `Whoami` operationId).
 	Whoami(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -7829,6 +7885,24 @@ func (c *Client) GetSchemaVersion(ctx context.Context, pType string, version int
 	return c.Client.Do(req)
 }
 
+// GetSignIn Get how people sign in
+//
+// The OpenID Connect issuers with which the console and `manifold login` get a token, as far as they have answered. Nothing
+// in it is secret.
+//
+// Corresponds with GET /v1/sign-in (the `GetSignIn` operationId).
+func (c *Client) GetSignIn(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSignInRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // SnapDocument Get a document without an envelope
 //
 // Returns the document itself as the body, without an envelope. The `ETag` changes whenever the document does, also by a
@@ -9453,7 +9527,7 @@ func (c *Client) TestWebhook(ctx context.Context, name WebhookName, reqEditors .
 
 // Whoami Get the caller's tenant and scopes
 //
-// With any valid key, so that a client can offer what its key may do. An operator's key has no tenant and no id.
+// With any valid key or token, so that a client can offer what it may do. An operator has no tenant, and an operator's key no id.
 //
 // Corresponds with GET /v1/whoami (the `Whoami` operationId).
 func (c *Client) Whoami(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13725,6 +13799,33 @@ func NewGetSchemaVersionRequest(server string, pType string, version int64) (*ht
 	}
 
 	operationPath := fmt.Sprintf("/v1/schemas/%s/versions/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetSignInRequest constructs an http.Request for the GetSignIn method
+func NewGetSignInRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/sign-in")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -18562,6 +18663,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/schemas/{type}/versions/{version} (the `GetSchemaVersion` operationId).
 	GetSchemaVersionWithResponse(ctx context.Context, pType string, version int64, reqEditors ...RequestEditorFn) (*GetSchemaVersionResponse, error)
 
+	// GetSignInWithResponse Get how people sign in
+	//
+	// The OpenID Connect issuers with which the console and `manifold login` get a token, as far as they have answered. Nothing
+	// in it is secret.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/sign-in (the `GetSignIn` operationId).
+	GetSignInWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetSignInResponse, error)
+
 	// SnapDocumentWithResponse Get a document without an envelope
 	//
 	// Returns the document itself as the body, without an envelope. The `ETag` changes whenever the document does, also by a
@@ -19426,7 +19537,7 @@ type ClientWithResponsesInterface interface {
 
 	// WhoamiWithResponse Get the caller's tenant and scopes
 	//
-	// With any valid key, so that a client can offer what its key may do. An operator's key has no tenant and no id.
+	// With any valid key or token, so that a client can offer what it may do. An operator has no tenant, and an operator's key no id.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -23796,6 +23907,54 @@ func (r GetSchemaVersionResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetSchemaVersionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetSignInResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SignIn
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetSignInResponse) GetJSON200() *SignIn {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetSignInResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetSignInResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSignInResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSignInResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSignInResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -29318,6 +29477,22 @@ func (c *ClientWithResponses) GetSchemaVersionWithResponse(ctx context.Context, 
 	return ParseGetSchemaVersionResponse(rsp)
 }
 
+// GetSignInWithResponse Get how people sign in
+//
+// The OpenID Connect issuers with which the console and `manifold login` get a token, as far as they have answered. Nothing
+// in it is secret.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/sign-in (the `GetSignIn` operationId).
+func (c *ClientWithResponses) GetSignInWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetSignInResponse, error) {
+	rsp, err := c.GetSignIn(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSignInResponse(rsp)
+}
+
 // SnapDocumentWithResponse Get a document without an envelope
 //
 // Returns the document itself as the body, without an envelope. The `ETag` changes whenever the document does, also by a
@@ -30692,7 +30867,7 @@ func (c *ClientWithResponses) TestWebhookWithResponse(ctx context.Context, name 
 
 // WhoamiWithResponse Get the caller's tenant and scopes
 //
-// With any valid key, so that a client can offer what its key may do. An operator's key has no tenant and no id.
+// With any valid key or token, so that a client can offer what it may do. An operator has no tenant, and an operator's key no id.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -34079,6 +34254,39 @@ func ParseGetSchemaVersionResponse(rsp *http.Response) (*GetSchemaVersionRespons
 			return nil, err
 		}
 		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetSignInResponse parses an HTTP response from a GetSignInWithResponse call
+func ParseGetSignInResponse(rsp *http.Response) (*GetSignInResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSignInResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SignIn
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

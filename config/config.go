@@ -52,6 +52,7 @@ type Config struct {
 	Usage            bool                         `yaml:"usage" env:"USAGE"` // count each tenant's events and bytes per day
 	OperatorKey      Secret                       `yaml:"operatorKey" env:"OPERATOR_KEY"`
 	OperatorKeyFile  string                       `yaml:"operatorKeyFile" env:"OPERATOR_KEY_FILE"`
+	Issuers          map[string]Issuer            `yaml:"issuers" env:"ISSUERS"` // of tokens, by names that the operator chooses
 	Limits           Limits                       `yaml:"limits" envPrefix:"LIMITS_"`
 	Webhooks         Webhooks                     `yaml:"webhooks" envPrefix:"WEBHOOKS_"`
 	Retention        Retention                    `yaml:"retention" envPrefix:"RETENTION_"`
@@ -268,6 +269,7 @@ func (c *Config) Check() error {
 		}
 		egress.check(func(setting, format string, args ...any) { refuse("egress."+name+"."+setting, format, args...) })
 	}
+	c.checkIssuers(refuse)
 	for setting, count := range map[string]int{
 		"database.maxConns":         c.Database.MaxConns,
 		"limits.connections":        c.Limits.Connections,

@@ -168,20 +168,9 @@ func (c *Config) readEnviron(environ []string) error {
 	options := env.Options{
 		Prefix: Prefix,
 		FuncMap: map[reflect.Type]env.ParserFunc{
-			reflect.TypeFor[map[string]DocumentsDatabase](): func(text string) (any, error) {
-				databases := make(map[string]DocumentsDatabase)
-				if err := yaml.UnmarshalWithOptions([]byte(text), &databases, yaml.Strict()); err != nil {
-					return nil, errors.New(yaml.FormatError(err, false, false))
-				}
-				return databases, nil
-			},
-			reflect.TypeFor[map[string]Egress](): func(text string) (any, error) {
-				all := make(map[string]Egress)
-				if err := yaml.UnmarshalWithOptions([]byte(text), &all, yaml.Strict()); err != nil {
-					return nil, errors.New(yaml.FormatError(err, false, false))
-				}
-				return all, nil
-			},
+			reflect.TypeFor[map[string]DocumentsDatabase](): parseNamed[DocumentsDatabase],
+			reflect.TypeFor[map[string]Egress]():            parseNamed[Egress],
+			reflect.TypeFor[map[string]Issuer]():            parseNamed[Issuer],
 		},
 	}
 	known := variables()
@@ -213,6 +202,15 @@ func (c *Config) readEnviron(environ []string) error {
 	return errors.Join(wrong...)
 }
 
+// parseNamed parses a variable with settings by name, as YAML or JSON.
+func parseNamed[T any](text string) (any, error) {
+	all := make(map[string]T)
+	if err := yaml.UnmarshalWithOptions([]byte(text), &all, yaml.Strict()); err != nil {
+		return nil, errors.New(yaml.FormatError(err, false, false))
+	}
+	return all, nil
+}
+
 // Variables returns the environment variable of every setting, sorted by name.
 func Variables() []string { return slices.Sorted(maps.Keys(variables())) }
 
@@ -234,7 +232,7 @@ func variables() map[string]reflect.Type {
 }
 
 // Settings returns the path of every setting in the file, such as database.app.user, sorted. NAME represents the name
-// of a documents database or an egress.
+// of a documents database, an egress or an issuer.
 func Settings() []string {
 	var paths []string
 	var walk func(shape reflect.Type, prefix string)
@@ -245,7 +243,7 @@ func Settings() []string {
 			case name == "-":
 			case field.Type.Kind() == reflect.Struct:
 				walk(field.Type, prefix+name+".")
-			case field.Type.Kind() == reflect.Map:
+			case field.Type.Kind() == reflect.Map && field.Type.Elem().Kind() == reflect.Struct:
 				walk(field.Type.Elem(), prefix+name+".NAME.")
 			default:
 				paths = append(paths, prefix+name)

@@ -26,9 +26,11 @@ var dist embed.FS
 // Path is where the console is served. Every path below it that is not a file gives the page.
 const Path = "/console"
 
-// policy forbids inline code, and everything from other origins.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+// policy forbids inline code, and everything from other origins, except to connect to those given.
+func policy(connect []string) string {
+	return "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src " + strings.Join(append([]string{"'self'"}, connect...), " ") + "; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+}
 
 // file is an embedded file as it is sent.
 type file struct {
@@ -39,14 +41,16 @@ type file struct {
 
 // Handler serves the console.
 type Handler struct {
-	page  file
-	files map[string]file // by path
+	page    file
+	files   map[string]file // by path
+	connect func() []string
 }
 
 // New prepares the files. It fails only if the embedded files are damaged. The files' names contain a hash of their
-// content, so that browsers keep them for good, and ask only for the page again.
-func New() (*Handler, error) {
-	h := &Handler{files: make(map[string]file)}
+// content, so that browsers keep them for good, and ask only for the page again. connect returns the origins, besides the
+// console's own, to which the page may connect: those of issuers with which people sign in.
+func New(connect func() []string) (*Handler, error) {
+	h := &Handler{files: make(map[string]file), connect: connect}
 	names := make(map[string]string)
 	for _, asset := range []struct{ name, kind string }{
 		{"main.js", "text/javascript; charset=utf-8"}, {"style.css", "text/css; charset=utf-8"}, {"icon.svg", "image/svg+xml"},
@@ -108,7 +112,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	default:
 		served = h.page
 		header.Set("Cache-Control", "no-cache")
-		header.Set("Content-Security-Policy", policy)
+		header.Set("Content-Security-Policy", policy(h.connect()))
 	}
 	header.Set("Content-Type", served.kind)
 	header.Set("Vary", "Accept-Encoding")

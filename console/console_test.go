@@ -24,7 +24,7 @@ func get(t *testing.T, h *Handler, path, accept string) *http.Response {
 
 func TestEveryPathIsThePage(t *testing.T) {
 	t.Parallel()
-	h, err := New()
+	h, err := New(func() []string { return []string{"https://id.example.com"} })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,8 @@ func TestEveryPathIsThePage(t *testing.T) {
 			t.Errorf("%s: %d %v %s", path, response.StatusCode, response.Header, body)
 		}
 		csp := response.Header.Get("Content-Security-Policy")
-		if strings.Contains(csp, "unsafe") || !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'none'") {
+		if strings.Contains(csp, "unsafe") || !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'none'") ||
+			!strings.Contains(csp, "connect-src 'self' https://id.example.com;") {
 			t.Errorf("%s: the policy is %s", path, csp)
 		}
 		if strings.Contains(string(body), "<style") || regexp.MustCompile(`<script[^>]*>[^<]|https?:| on[a-z]+=`).Match(body) {
@@ -46,7 +47,7 @@ func TestEveryPathIsThePage(t *testing.T) {
 
 func TestFilesAreKeptForGood(t *testing.T) {
 	t.Parallel()
-	h, err := New()
+	h, err := New(func() []string { return []string{"https://id.example.com"} })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func TestFilesAreKeptForGood(t *testing.T) {
 
 func TestBundleIsSmall(t *testing.T) {
 	t.Parallel()
-	h, err := New()
+	h, err := New(func() []string { return []string{"https://id.example.com"} })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,9 @@ func (p *Process) startBackground(ctx context.Context) {
 		return p.store.ListenKeys(ctx, p.keys.Forget)
 	})
 	start("store the last use of keys", p.keys.Run)
+	if p.tokens != nil {
+		start("load the keys of issuers", p.tokens.Run)
+	}
 	start("follow changes of schemas", func(ctx context.Context) error {
 		return p.store.ListenSchemas(ctx, p.noticeSchemas)
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/auth/oidc"
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/delivery/consume"
@@ -55,6 +56,7 @@ type Process struct {
 	logDatabase string                    // the name of the log's own database; empty: none
 	ownWatch    atomic.Pointer[database]  // the log's own database; nil: none, or not open yet
 	keys        *auth.Keys
+	tokens      *oidc.Verifier   // nil: no issuer is configured
 	budget      *budget.Requests // limits the cost of requests that fold
 	upcasters   *upcasting.Upcasters
 	schemas     *schema.Schemas

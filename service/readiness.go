@@ -68,7 +68,7 @@ func (p *Process) check(ctx context.Context) []api.Check {
 			all = append(all, api.Check{Name: fmt.Sprintf("documents: %s: replica %d", name, i+1), Err: replica.Problem, Optional: true})
 		}
 	}
-	return all
+	return append(all, p.issuerChecks()...)
 }
 
 // publicError returns the part of a ping's error that any client may see. The log and `manifold doctor` show more.

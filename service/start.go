@@ -24,6 +24,9 @@ func (p *Process) checkSettings(e Extensions) error {
 	if _, err := operatorKeys(p.config); err != nil {
 		return err
 	}
+	if _, err := TokenRules(p.config); err != nil {
+		return err
+	}
 	own, err := p.config.Database.URLFor(p.config.Database.Documents)
 	if err != nil {
 		return err
@@ -97,6 +100,7 @@ func (p *Process) tryAssemble(ctx context.Context, e Extensions) error {
 	p.metrics.CollectOutages(p.outages)
 	p.metrics.CollectReplicas(p.replicaLags)
 	p.metrics.CollectDocumentsReplicas(p.documentsReplicaLags)
+	p.metrics.CollectIssuers(p.issuerKeysAge)
 	if err := p.reactors.Declare(ctx); err != nil {
 		return err
 	}

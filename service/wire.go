@@ -53,7 +53,14 @@ func (p *Process) wire(e Extensions) error {
 	if err != nil {
 		return err
 	}
-	if p.keys, err = auth.NewKeys(auth.Config{Store: p.store.KeyTables, Operators: operators, Address: listen.ClientAddress, Log: p.log}); err != nil {
+	rules, err := TokenRules(p.config)
+	if err != nil {
+		return err
+	}
+	if p.config.Role.Web() {
+		p.tokens = TokenVerifier(p.config, p.log)
+	}
+	if p.keys, err = auth.NewKeys(auth.Config{Store: p.store.KeyTables, Operators: operators, Tokens: p.tokens, TokenRules: rules, Address: listen.ClientAddress, Log: p.log}); err != nil {
 		return err
 	}
 	limits := p.config.Limits
@@ -107,6 +114,7 @@ func (p *Process) wireAPI(e Extensions, appends appender, commands *aggregate.Co
 		Log: p.store.Log, Appends: appends, Commands: commands, Keys: p.keys, KeyTables: p.store.KeyTables, Tenants: p.store.TenantTables,
 		Members: p.store.MemberTables, Aggregates: p.states, Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters, Schemas: p.schemas,
 		Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention, Reports: p.reports, Totals: p.totals,
+		Tokens: p.tokens, SignIns: p.signIns(),
 		Docs: e.Docs, Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log, Tracer: p.tracer,
 		BodyBytes: int64(p.config.Limits.QueueBytes), TenantBodyBytes: int64(p.config.Limits.TenantQueueBytes),
 		AnswerBytes: int64(p.config.Limits.AnswerBytes), TenantAnswerBytes: int64(p.config.Limits.TenantAnswerBytes),

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/auth/oidc/oidctest"
 	"github.com/manifold-es/manifold/client"
+	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
@@ -42,16 +44,25 @@ func browseConsole(t *testing.T, folder string) {
 	c := configuration(pgtest.Database(t))
 	c.Admin.Listen = "none" // so that the operator signs in at the same address
 	c.Webhooks.Allow = []string{"127.0.0.0/8"}
+	provider := oidctest.Start(t)
+	c.Issuers = map[string]config.Issuer{"company": {
+		Issuer: provider.URL, Audience: []string{"manifold"}, TenantClaim: "tenant", Grants: []config.ClaimScopes{{Scopes: []string{"documents:read"}}},
+		SignIn: config.SignIn{Title: "Company", ConsoleClient: oidctest.Client},
+	}}
 	at := inside(t, c)
 	operator := newUser(t, at, operatorKey)
 	tenant, u := newTenant(t, operator, "acme")
 	fillForConsole(t, u)
+	provider.SetUser(oidctest.Claims{"tenant": tenant, "name": "Ann"}, 20*time.Second) // the console renews it at once
+	for offered := (client.SignIn{}); len(offered.Issuers) == 0; pauseBriefly(t.Context()) {
+		u.must(t, http.StatusOK, &offered, "GET", "/v1/sign-in", nil)
+	}
 	var limited client.CreatedKey
 	u.must(t, http.StatusCreated, &limited, "POST", "/v1/keys", client.NewKey{Name: "limited", Scopes: []string{string(auth.ScopeDocumentsRead)}})
 
 	given, err := json.Marshal(map[string]string{
 		"url": "http://" + string(at.(fixed)), "browser": browser, "profile": t.TempDir(),
-		"key": u.key, "limitedKey": limited.Key, "operatorKey": operatorKey, "tenant": tenant,
+		"provider": provider.URL, "key": u.key, "limitedKey": limited.Key, "operatorKey": operatorKey, "tenant": tenant,
 	})
 	if err != nil {
 		t.Fatal(err)

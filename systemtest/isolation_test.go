@@ -16,10 +16,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/auth/oidc/oidctest"
 	"github.com/manifold-es/manifold/client"
+	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
@@ -70,7 +74,9 @@ func endpoints(t *testing.T) map[string]endpoint {
 }
 
 // forOperator reports whether the operator alone may.
-func (e endpoint) forOperator() bool { return slices.Equal(e.scopes, []string{"operator"}) }
+func (e endpoint) forOperator() bool {
+	return len(e.scopes) == 1 && strings.HasPrefix(e.scopes[0], "operator")
+}
 
 // side is one of two tenants that use the same names and ids for everything. Each has a mark in every text that it
 // chooses, and the ids that the service chose for it.
@@ -81,8 +87,9 @@ type side struct {
 	rebuild  string
 	key      string
 	spareKey string
-	member   string // of its group
-	secret   string // the id of one of its webhook's
+	member   string            // of its group
+	secret   string            // the id of one of its webhook's
+	refused  map[string]string // credentials that must not work, by what they are
 }
 
 // secrets are the texts that no other tenant may receive.
@@ -255,6 +262,7 @@ var tries = map[string]try{
 	"rotateKey":           {status: []int{201}, own: true},
 	"revokeKey":           {status: []int{204}},
 	"whoami":              {status: []int{200}, own: true},
+	"getSignIn":           {status: []int{200}},
 	"deleteProjection":    {status: []int{204}},
 	"deleteAggregate":     {status: []int{204}},
 
@@ -301,7 +309,7 @@ var sequence = []string{
 	"putRetention", "getRetention", "listRetention", "runRetention", "getReports", "putReports",
 	"putUpcaster", "getUpcaster", "listUpcasters", "previewUpcaster", "deleteUpcaster",
 	"putSchema", "putSchemaRule", "getSchema", "getSchemaVersion", "listSchemas", "eventContract", "checkSchema", "deleteSchema",
-	"whoami", "createKey", "listKeys", "rotateKey", "revokeKey", "createTenantKey", "listTenantKeys", "rotateTenantKey", "revokeTenantKey", "redactEvent",
+	"whoami", "getSignIn", "createKey", "listKeys", "rotateKey", "revokeKey", "createTenantKey", "listTenantKeys", "rotateTenantKey", "revokeTenantKey", "redactEvent",
 	"createTenant", "listAllDocuments", "getTotals", "getAllLag", "listTenants", "listMembers", "getTenant", "changeTenant",
 	"livez", "readyz", "metrics", "contract", "docs", "docsErrors",
 	"deleteWebhook", "deleteRetention", "deleteProjection", "deleteAggregate", "deleteTenant",
@@ -437,10 +445,25 @@ func TestTenantsAreIsolatedInEveryEndpoint(t *testing.T) {
 	c := configuration(pgtest.Database(t))
 	c.Admin.Listen = "none" // so that all operations are at one address
 	c.Usage = false         // it saves when it likes, which shows in everybody's cursors
+	provider, stranger := oidctest.Start(t), oidctest.Start(t)
+	everything := make([]string, len(auth.TenantScopes))
+	for i, scope := range auth.TenantScopes {
+		everything[i] = string(scope)
+	}
+	c.Issuers = map[string]config.Issuer{"company": {
+		Issuer: provider.URL, Audience: []string{"manifold"}, TenantClaim: "tenant", Grants: []config.ClaimScopes{{Scopes: everything}},
+	}}
 	operator := newUser(t, inside(t, c), operatorKey)
 	all := endpoints(t)
 	sides := newSides(t, operator, "acmemark", "umbrellamark")
 	seen := make(map[*side]string) // each side's latest view, until it writes something
+	sides[1].user.key = provider.Token(oidctest.Claims{"tenant": sides[1].id}) // the other one has a key
+	for _, s := range sides {
+		s.refused = map[string]string{
+			"an expired token":       provider.Token(oidctest.Claims{"tenant": s.id, "exp": time.Now().Add(-time.Hour).Unix()}),
+			"another issuer's token": stranger.Token(oidctest.Claims{"tenant": s.id}),
+		}
+	}
 	for _, operation := range sequence {
 		e, try := all[operation], tries[operation]
 		if operation == "deleteTenant" {
@@ -564,6 +587,11 @@ func (s *side) trespass(t *testing.T, e endpoint, operation string, try try, oth
 	}
 	if a := s.call(t, e, try, "mk_0190d3a4-0000-7def-8123-456789abcdef_nonsense", s); a.status != http.StatusUnauthorized {
 		t.Errorf("%s with a key that is none: %s", operation, a)
+	}
+	for what, credential := range s.refused {
+		if a := s.call(t, e, try, credential, s); a.status != http.StatusUnauthorized {
+			t.Errorf("%s with %s: %s", operation, what, a)
+		}
 	}
 	if e.forOperator() {
 		if a := s.call(t, e, try, s.user.key, other); a.status != http.StatusForbidden {

@@ -18,14 +18,19 @@ type Caller struct {
 
 // By returns the caller's name for records of its actions.
 func (c Caller) By() string {
-	if c.Credential.Operator {
+	switch credential := c.Credential; {
+	case credential.IsToken() && credential.Operator:
+		return fmt.Sprintf("operator %s (%s of %s)", credential.Name, credential.Subject, credential.Issuer)
+	case credential.IsToken():
+		return fmt.Sprintf("token %s (%s of %s)", credential.Name, credential.Subject, credential.Issuer)
+	case credential.Operator:
 		return "operator"
 	}
 	return fmt.Sprintf("key %s (%s)", c.Credential.KeyID, c.Credential.Name)
 }
 
 // Known reports whether the caller was authenticated. Callers of operations without scopes are not.
-func (c Caller) Known() bool { return c.Credential.Operator || c.Credential.KeyID != auth.KeyID{} }
+func (c Caller) Known() bool { return c.Credential.Known() }
 
 // ShareOf returns the tenant whose share of the budgets a request uses.
 func (c Caller) ShareOf() domain.TenantID {

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/manifold-es/manifold/api/wire"
+	"github.com/manifold-es/manifold/auth/oidc"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/fairshare"
 )
@@ -24,7 +25,7 @@ const (
 	maxAnsweredIDs      = 1000 // in one ACK, NACK or MODACK
 	maxSelected         = 100  // categories, and types
 	maxFilterCharacters = 8000
-	maxKeyCharacters    = 200 // in AUTH
+	maxKeyCharacters    = oidc.MaxTokenBytes // in AUTH, where a token may replace the key
 )
 
 // The operations of messages that the service sends.

@@ -275,10 +275,14 @@ type BadLine struct {
 
 // Caller defines model for Caller.
 type Caller struct {
-	Tenant *Named      `json:"tenant,omitempty"`
-	Key    *CallersKey `json:"key,omitempty"`
+	Tenant *Named        `json:"tenant,omitempty"`
+	Key    *CallersKey   `json:"key,omitempty"`
+	Token  *CallersToken `json:"token,omitempty"`
 
-	// Scopes Those of the key; of an operator's key, `operator`.
+	// Role Of an operator.
+	Role string `json:"role,omitempty"`
+
+	// Scopes Those of the key or token. An operator's are `operator`, `operator:operate` and `operator:read`, as far as the role has them.
 	Scopes []Scope `json:"scopes"`
 }
 
@@ -296,6 +300,21 @@ type CallersKey struct {
 
 	// ExpiresAt Missing if the key does not expire.
 	ExpiresAt *Time `json:"expiresAt,omitempty"`
+}
+
+// CallersToken defines model for CallersToken.
+type CallersToken struct {
+	// Issuer Its name in the service's configuration.
+	Issuer string `json:"issuer"`
+
+	// Subject Its claim sub.
+	Subject string `json:"subject"`
+
+	// Name What people call its holder: its claim preferred_username, email, name or sub.
+	Name string `json:"name"`
+
+	// ExpiresAt When it stops working.
+	ExpiresAt Time `json:"expiresAt"`
 }
 
 // CloudEvent A CloudEvent 1.0. What stands beside these fields is an extension: a string, `true` or `false`, or a whole number of 32 bits. The
@@ -2221,6 +2240,35 @@ type Seek struct {
 	Timestamp *Time  `json:"timestamp,omitempty"`
 }
 
+// SignIn defines model for SignIn.
+type SignIn struct {
+	Issuers []SignInIssuer `json:"issuers"`
+}
+
+// SignInIssuer defines model for SignInIssuer.
+type SignInIssuer struct {
+	Name string `json:"name"`
+
+	// Title For people.
+	Title  string `json:"title"`
+	Issuer string `json:"issuer"`
+
+	// ConsoleClient The id of the console's client. Missing: people do not sign in to the console with it.
+	ConsoleClient string `json:"consoleClient,omitempty"`
+
+	// CliClient The id of the client of `manifold login`.
+	CliClient string `json:"cliClient,omitempty"`
+
+	// Scopes Of OAuth; to ask for.
+	Scopes []string `json:"scopes"`
+
+	// Parameters To add to requests for a sign-in.
+	Parameters                  map[string]string `json:"parameters,omitempty"`
+	AuthorizationEndpoint       string            `json:"authorizationEndpoint,omitempty"`
+	TokenEndpoint               string            `json:"tokenEndpoint,omitempty"`
+	DeviceAuthorizationEndpoint string            `json:"deviceAuthorizationEndpoint,omitempty"`
+}
+
 // Skip defines model for Skip.
 type Skip struct {
 	// Position Of the fault, as the projection's state shows it.
@@ -4063,6 +4111,9 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	add("POST", "/v1/keys/{keyId}/rotate", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeRotateKey, operations.RotateKey)
 	})
+	add("GET", "/v1/sign-in", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetSignIn, operations.GetSignIn)
+	})
 	add("GET", "/v1/whoami", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeWhoami, operations.Whoami)
 	})
@@ -4396,6 +4447,10 @@ type CheckSchemaRequest struct {
 type GetSchemaVersionRequest struct {
 	Type    string
 	Version int64
+}
+
+// GetSignInRequest is the decoded request of an operation.
+type GetSignInRequest struct {
 }
 
 // ListSnapshotsRequest is the decoded request of an operation.
@@ -4879,6 +4934,9 @@ type Operations[C any] interface {
 	// GetSchemaVersion Get a version of an event type's schema
 	// (GET /v1/schemas/{type}/versions/{version})
 	GetSchemaVersion(ctx context.Context, caller C, request GetSchemaVersionRequest) (*Response, error)
+	// GetSignIn Get how people sign in
+	// (GET /v1/sign-in)
+	GetSignIn(ctx context.Context, caller C, request GetSignInRequest) (*Response, error)
 	// ListSnapshots List a stream's snapshots
 	// (GET /v1/snapshots/{streamId})
 	ListSnapshots(ctx context.Context, caller C, request ListSnapshotsRequest) (*Response, error)
@@ -5818,6 +5876,10 @@ func decodeGetSchemaVersion(ctx echo.Context) (request GetSchemaVersionRequest, 
 	if err != nil {
 		return request, invalidParameter("version", err)
 	}
+	return request, err
+}
+
+func decodeGetSignIn(ctx echo.Context) (request GetSignInRequest, err error) {
 	return request, err
 }
 

@@ -11,9 +11,9 @@ package oidc
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -59,7 +59,7 @@ type Config struct {
 type Verifier struct {
 	now     func() time.Time
 	issuers map[string][]*issuer // by URL
-	sets    []*keySet            // of each URL, sorted by it
+	sets    []*keySet            // of each URL
 	names   map[string]*keySet   // by the names of issuers
 	client  *http.Client
 }
@@ -100,7 +100,6 @@ func New(config Config) *Verifier {
 		v.issuers[given.URL] = append(same, &issuer{given, keys})
 		v.names[given.Name] = keys
 	}
-	slices.SortFunc(v.sets, func(a, b *keySet) int { return strings.Compare(a.url, b.url) })
 	return v
 }
 
@@ -116,19 +115,32 @@ func (v *Verifier) Run(ctx context.Context) error {
 	return nil
 }
 
+// Load loads the keys of each issuer once. It is for programs that verify few tokens; others call Run.
+func (v *Verifier) Load(ctx context.Context) {
+	defer v.client.CloseIdleConnections()
+	var loading sync.WaitGroup
+	for _, keys := range v.sets {
+		loading.Go(func() { keys.load(ctx) })
+	}
+	loading.Wait()
+}
+
 // State is the state of an issuer's keys.
 type State struct {
+	Name     string
 	URL      string
 	Keys     int       // that can verify tokens
 	LoadedAt time.Time // when the keys were last loaded; zero: never
 	Err      error     // why the latest attempt failed; nil if it succeeded or none has ended
 }
 
-// States returns the state of each issuer by its URL.
+// States returns the state of each issuer, sorted by name.
 func (v *Verifier) States() []State {
-	states := make([]State, len(v.sets))
-	for i, keys := range v.sets {
-		states[i] = keys.state()
+	states := make([]State, 0, len(v.names))
+	for _, name := range slices.Sorted(maps.Keys(v.names)) {
+		state := v.names[name].state()
+		state.Name = name
+		states = append(states, state)
 	}
 	return states
 }

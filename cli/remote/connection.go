@@ -2,6 +2,7 @@ package remote
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -19,9 +20,10 @@ import (
 // connection describes which service a command calls, and with which key.
 type connection struct {
 	url, key  string
-	variables []string // the environment variables that may contain the key
-	variable  string   // the one that does; empty: none is set
-	profile   string   // --profile
+	variables []string  // the environment variables that may contain the key
+	variable  string    // the one that does; empty: none is set
+	profile   string    // --profile
+	signedIn  *signedIn // of the profile, instead of a key; nil: none
 }
 
 // operatorKey is the environment variable with the key for the operator's commands. The service reads the same
@@ -63,6 +65,9 @@ func (c *connection) resolve() error {
 			}
 		}
 		c.url = cmp.Or(c.url, p.URL)
+		if c.url == p.URL && c.key == "" && p.Login != nil {
+			c.signedIn, c.key = &signedIn{profile: cmp.Or(name, all.Current), login: *p.Login}, p.Login.Token
+		}
 		for _, variable := range c.variables {
 			if c.url == p.URL {
 				c.key = cmp.Or(c.key, p.keyFor(variable))
@@ -93,7 +98,7 @@ func (c *connection) readEnvironment() bool {
 	return service != ""
 }
 
-var errNoKey = errors.New("no key: give --key, set MANIFOLD_KEY (operators: " + operatorKey + "), or make a profile by manifold profile set")
+var errNoKey = errors.New("no key: give --key, set MANIFOLD_KEY (operators: " + operatorKey + "), sign in by manifold login, or make a profile by manifold profile set")
 
 // check reports a missing key or an invalid URL.
 func (c *connection) check() error {
@@ -134,7 +139,15 @@ func (c *connection) open() (*client.Client, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	return client.NewClient(c.url, client.WithKey(c.key), client.WithHTTPClient(reaching{c.url}))
+	return client.NewClient(c.url, client.WithKeys(c.currentKey), client.WithHTTPClient(reaching{c.url}))
+}
+
+// currentKey returns the key, or a token that has not expired.
+func (c *connection) currentKey(ctx context.Context) (string, error) {
+	if c.signedIn != nil {
+		return c.signedIn.token(ctx)
+	}
+	return c.key, nil
 }
 
 // reaching sends requests. If the service is unreachable, its error says what to do.

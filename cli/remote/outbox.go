@@ -186,7 +186,11 @@ The key needs events:append for the events' topics.`,
 				return err
 			}
 			defer box.close()
-			manifold, err := outbox.NewHTTP(to.url, to.key, nil)
+			key, err := to.currentKey(command.Context())
+			if err != nil {
+				return err
+			}
+			manifold, err := outbox.NewHTTP(to.url, key, nil)
 			if err != nil {
 				return err
 			}

@@ -20,6 +20,7 @@ type profile struct {
 	URL         string `yaml:"url"`
 	Key         string `yaml:"key,omitempty"`         // a tenant's
 	OperatorKey string `yaml:"operatorKey,omitempty"` // for the operator's commands
+	Login       *login `yaml:"login,omitempty"`       // replaces the keys
 }
 
 // keyFor returns the profile's key that an environment variable would contain.
@@ -123,6 +124,8 @@ func profileCommand() *cobra.Command {
 		Long: `A profile is a service's URL with your keys. Commands use the current profile, or the one that --profile or MANIFOLD_PROFILE names.
 MANIFOLD_URL, MANIFOLD_KEY, --url and --key take precedence over the current profile. A profile's key is sent to its own URL only.
 
+A profile that manifold login has signed in sends its token instead of its keys.
+
 Profiles are in manifold/profiles.yaml in your folder for configuration (~/.config), which only you may read. MANIFOLD_PROFILES
 names another file.`,
 		Args: cobra.NoArgs,
@@ -153,7 +156,7 @@ What is not given stays.`,
 					return err
 				}
 				if p.URL != url {
-					p.Key, p.OperatorKey = "", "" // another service must not get them
+					p = profile{} // another service must not get them
 				}
 				p.URL = url
 			}
@@ -239,12 +242,12 @@ func profileList() *cobra.Command {
 				return err
 			}
 			has := map[bool]string{true: "yes", false: "no"}
-			return table[string]{header: "\tNAME\tURL\tKEY\tOPERATOR KEY", row: func(name string) []any {
+			return table[string]{header: "\tNAME\tURL\tKEY\tOPERATOR KEY\tSIGNED IN", row: func(name string) []any {
 				p, mark := all.Profiles[name], ""
 				if name == all.Current {
 					mark = "*"
 				}
-				return []any{mark, name, p.URL, has[p.Key != ""], has[p.OperatorKey != ""]}
+				return []any{mark, name, p.URL, has[p.Key != ""], has[p.OperatorKey != ""], has[p.Login != nil]}
 			}}.print(newOutput(command.OutOrStdout()), each(slices.Sorted(maps.Keys(all.Profiles))))
 		},
 	}

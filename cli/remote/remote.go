@@ -13,6 +13,6 @@ func Commands() []*cobra.Command {
 		tenantCommand(), keyCommand(), projectionCommand(), diffCommand(), applyCommand(), rebuildCommand(), publishCommand(),
 		eventsCommand(), tailCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), totalsCommand(), upcasterCommand(), schemaCommand(), typesCommand(), retentionCommand(),
 		outboxCommand(), reportsCommand(), redactCommand(), importCommand(), exportCommand(), aggregateCommand(), commandCommand(),
-		appendCommand(), getCommand(), snapshotCommand(), topCommand(), whoamiCommand(), profileCommand(),
+		appendCommand(), getCommand(), snapshotCommand(), topCommand(), whoamiCommand(), loginCommand(), logoutCommand(), profileCommand(),
 	}
 }

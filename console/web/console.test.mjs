@@ -38,7 +38,7 @@ async function open(context, { width = 1440, scheme = "light", quiet = false } =
   page.on("console", (message) => !quiet && message.type() === "error" && problems.push(`${page.url()}: ${message.text()}`));
   page.on("request", (request) => {
     const url = new URL(request.url());
-    if (url.protocol.startsWith("http") && url.origin !== given.url) problems.push(`${page.url()} requests ${url.href}`);
+    if (url.protocol.startsWith("http") && url.origin !== given.url && url.origin !== given.provider) problems.push(`${page.url()} requests ${url.href}`);
     if ((url.pathname + url.search).includes("mfk_")) problems.push(`${page.url()} sends the key in a URL`);
   });
   return page;
@@ -125,6 +125,29 @@ async function signingIn() {
   await api("DELETE", `/v1/keys/${id}`);
   await page.bringToFront(); // a hidden page asks for nothing
   await says(page, "no longer accepts this key");
+  await context.close();
+}
+
+/** The browser goes to the identity provider and comes back. The token is renewed, and neither it nor the code is left anywhere. */
+async function signingInWithProvider() {
+  const context = await browser.createBrowserContext();
+  const page = await open(context);
+  const sent = [];
+  page.on("request", (request) => request.url() === `${given.provider}/token` && sent.push(new URLSearchParams(request.postData())));
+  await page.goto(`${given.url}/console/projections`);
+  await page.locator("::-p-text(Sign in with Company)").click();
+  await says(page, "Rules that fold the log");
+  await says(page, "Ann");
+  expect(`after the sign-in the page is ${page.url()}`, page.url() === `${given.url}/console/projections`);
+  await page.waitForFunction(() => document.querySelector(".shell"));
+  expect(`the provider was asked for ${sent.map((s) => s.get("grant_type"))}`, sent[0]?.get("code_verifier")?.length === 43 && sent[1]?.get("grant_type") === "refresh_token");
+  expect("nothing is stored", await page.evaluate(() => localStorage.length + sessionStorage.length === 0 && document.cookie === ""));
+
+  const foreign = await open(context, { quiet: true });
+  await page.close(); // it would hand over its token
+  await foreign.goto(`${given.url}/console/signed-in?code=stolen&state=foreign`);
+  await says(foreign, "did not begin in this tab");
+  await accessible(foreign);
   await context.close();
 }
 
@@ -229,7 +252,7 @@ async function documentation(width, scheme) {
 
 try {
   await Promise.all([everyPage(1440, "light", true), everyPage(390, "dark", false)]);
-  await Promise.all([signingIn(), keyboardAndScopes(), operator(), command(), liveTail()]);
+  await Promise.all([signingIn(), signingInWithProvider(), keyboardAndScopes(), operator(), command(), liveTail()]);
   await Promise.all([documentation(1440, "light"), documentation(420, "dark")]);
 } finally {
   await browser.close();

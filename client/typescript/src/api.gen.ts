@@ -1361,7 +1361,10 @@ export interface Key {
 export interface Caller {
   tenant?: Named;
   key?: CallersKey;
-  /** Those of the key; of an operator's key, `operator`. */
+  token?: CallersToken;
+  /** Of an operator. */
+  role?: "read" | "operate" | "admin";
+  /** Those of the key or token. An operator's are `operator`, `operator:operate` and `operator:read`, as far as the role has them. */
   scopes: Scope[];
 }
 
@@ -1376,6 +1379,39 @@ export interface CallersKey {
   networks?: Networks;
   /** Missing if the key does not expire. */
   expiresAt?: string;
+}
+
+export interface CallersToken {
+  /** Its name in the service's configuration. */
+  issuer: string;
+  /** Its claim sub. */
+  subject: string;
+  /** What people call its holder: its claim preferred_username, email, name or sub. */
+  name: string;
+  /** When it stops working. */
+  expiresAt: string;
+}
+
+export interface SignIn {
+  issuers: SignInIssuer[];
+}
+
+export interface SignInIssuer {
+  name: string;
+  /** For people. */
+  title: string;
+  issuer: string;
+  /** The id of the console's client. Missing: people do not sign in to the console with it. */
+  consoleClient?: string;
+  /** The id of the client of `manifold login`. */
+  cliClient?: string;
+  /** Of OAuth; to ask for. */
+  scopes: string[];
+  /** To add to requests for a sign-in. */
+  parameters?: Record<string, string>;
+  authorizationEndpoint?: string;
+  tokenEndpoint?: string;
+  deviceAuthorizationEndpoint?: string;
 }
 
 export interface CreatedKey {
@@ -2167,6 +2203,7 @@ export const operations = {
   createKey: { method: "POST", path: "/v1/keys" },
   revokeKey: { method: "DELETE", path: "/v1/keys/{keyId}", repeatable: true },
   rotateKey: { method: "POST", path: "/v1/keys/{keyId}/rotate" },
+  getSignIn: { method: "GET", path: "/v1/sign-in", repeatable: true },
   whoami: { method: "GET", path: "/v1/whoami", repeatable: true },
   livez: { method: "GET", path: "/livez", repeatable: true, raw: true },
   readyz: { method: "GET", path: "/readyz", repeatable: true },
@@ -4004,9 +4041,19 @@ export abstract class Operations {
   }
 
   /**
+   * Get how people sign in.
+   *
+   * The OpenID Connect issuers with which the console and `manifold login` get a token, as far as they have answered. Nothing
+   * in it is secret.
+   */
+  getSignIn(options: CallOptions = {}): Promise<SignIn> {
+    return this.send(operations.getSignIn, [], options);
+  }
+
+  /**
    * Get the caller's tenant and scopes.
    *
-   * With any valid key, so that a client can offer what its key may do. An operator's key has no tenant and no id.
+   * With any valid key or token, so that a client can offer what it may do. An operator has no tenant, and an operator's key no id.
    */
   whoami(options: CallOptions = {}): Promise<Caller> {
     return this.send(operations.whoami, [], options);

@@ -25,13 +25,13 @@ interface Section {
 }
 
 const sections: Section[] = [
-  { id: "home", name: "Home", letter: "h", scopes: ["events:read", "tenant:admin", "operator"], page: Home },
+  { id: "home", name: "Home", letter: "h", scopes: ["events:read", "tenant:admin", "operator:read"], page: Home },
   { id: "events", name: "Events", letter: "e", scopes: ["events:read"], page: Events },
   { id: "streams", name: "Streams", letter: "s", scopes: ["events:read"], page: Streams },
-  { id: "projections", name: "Projections", letter: "p", scopes: ["documents:read", "projections:write", "operator"], page: Projections },
-  { id: "rebuilds", name: "Rebuilds", letter: "r", scopes: ["documents:read", "projections:write", "operator"], page: Rebuilds },
+  { id: "projections", name: "Projections", letter: "p", scopes: ["documents:read", "projections:write", "operator:read"], page: Projections },
+  { id: "rebuilds", name: "Rebuilds", letter: "r", scopes: ["documents:read", "projections:write", "operator:read"], page: Rebuilds },
   { id: "delivery", name: "Delivery", letter: "d", scopes: ["events:read", "events:consume", "subscriptions:write"], page: Delivery },
-  { id: "admin", name: "Administration", letter: "a", scopes: ["tenant:admin", "operator", "events:read", "projections:write"], page: Admin },
+  { id: "admin", name: "Administration", letter: "a", scopes: ["tenant:admin", "operator:read", "events:read", "projections:write"], page: Admin },
 ];
 
 export function App() {
@@ -89,7 +89,7 @@ function Shell() {
         <div class="who">
           <p>
             <strong>{caller.tenant?.name ?? "Operator"}</strong>
-            <span class="muted">{caller.key ? `key ${caller.key.name}` : "all tenants"}</span>
+            <span class="muted">{caller.key ? `key ${caller.key.name}` : (caller.token?.name ?? "all tenants")}</span>
           </p>
           <Select label="Theme" value={useStore(theme)} options={[["system", "As the system"], ["light", "Light"], ["dark", "Dark"]]}
             onChange={(event) => chooseTheme(event.currentTarget.value as Theme)} />

@@ -1,9 +1,10 @@
 import { type Caller, Client, ProblemError } from "../../../client/typescript/src/index.js";
+import { arrive, type Grant, renew } from "./oidc";
 import { Store, useStore } from "./store";
 
-/** Who is signed in. The key is in the page's memory only. */
+/** Who is signed in. The credential is in the page's memory only. */
 export interface Session {
-  key: string;
+  credential: Credential;
   caller: Caller;
   client: Client;
 }
@@ -17,7 +18,9 @@ export type Scope =
   | "projections:write"
   | "subscriptions:write"
   | "tenant:admin"
-  | "operator";
+  | "operator"
+  | "operator:operate"
+  | "operator:read";
 
 /** The session, and, without one, why it has ended and which key the sign-in form offers. */
 export const session = new Store<{ current?: Session; starting?: boolean; reason?: string; offered?: string }>({ starting: true });
@@ -30,32 +33,61 @@ export function useSession(): Session {
 /** Returns a function that reports whether the key has one of the scopes, for some categories at least. */
 export function useMay(): (...scopes: Scope[]) => boolean {
   const { caller } = useSession();
-  return (...scopes) => caller.scopes.some((granted) => scopes.some((scope) => granted === scope || granted.startsWith(scope + ":")));
+  return (...scopes) => caller.scopes.some((granted) => scopes.some((scope) => granted === scope || (scope !== "operator" && granted.startsWith(scope + ":"))));
 }
 
-function clientOf(key: string): Client {
+/** A key, or a token that is renewed before it expires if its issuer allows that. */
+class Credential {
+  #grant: Grant;
+  #renewing: Promise<void> | undefined;
+
+  constructor(grant: Grant) {
+    this.#grant = grant;
+  }
+
+  /** The key or token, even if it has expired. */
+  get text(): string {
+    return this.#grant.token;
+  }
+
+  /** Returns a key or token that works. */
+  async current(): Promise<string> {
+    const { until, refresh } = this.#grant;
+    if (refresh && until !== undefined && Date.now() > until) {
+      this.#renewing ??= renew({ refresh })
+        .then((grant) => void (this.#grant = grant))
+        .catch(() => {}) // the service refuses the old one, which ends the session
+        .finally(() => (this.#renewing = undefined));
+      await this.#renewing;
+    }
+    return this.text;
+  }
+}
+
+function clientOf(credential: Credential): Client {
   return new Client({
-    key,
+    key: () => credential.current(),
     retry: { attempts: 3 },
     fetch: async (input, init) => {
       const response = await fetch(input, { ...init, credentials: "omit" });
-      if (response.status === 401) expire(key);
+      if (response.status === 401) expire(credential);
       return response;
     },
   });
 }
 
 /**
- * Signs in with a key. It rejects if the service refuses the key, and changes nothing then. With `late`, it changes nothing
+ * Signs in with a key or token. It rejects if the service refuses the key, and changes nothing then. With `late`, it changes nothing
  * if somebody has signed in or out meanwhile, either.
  */
-export async function signIn(key: string, late = false): Promise<void> {
-  const client = clientOf(key);
+export async function signIn(key: string | Grant, late = false): Promise<void> {
+  const credential = new Credential(typeof key === "string" ? { token: key } : key);
+  const client = clientOf(credential);
   const before = session.value;
   const caller = await client.whoami();
   if (late && session.value !== before) return;
   take = undefined;
-  session.value = { current: { key, caller, client } };
+  session.value = { current: { credential, caller, client } };
 }
 
 /** Signs out, in every tab. */
@@ -65,9 +97,12 @@ export function signOut(): void {
   session.value = {};
 }
 
-function expire(key: string): void {
-  if (session.value.current?.key !== key) return;
-  session.value = { reason: "The service no longer accepts this key: it was revoked, or its tenant was deleted." };
+function expire(credential: Credential): void {
+  const { current } = session.value;
+  if (current?.credential !== credential) return;
+  session.value = {
+    reason: current.caller.token ? "Your sign-in has expired. Sign in again." : "The service no longer accepts this key: it was revoked, or its tenant was deleted.",
+  };
 }
 
 /** The time for which a reload may keep the key, in milliseconds. */
@@ -79,22 +114,23 @@ const handover = "manifold-console-reload";
  */
 const channel = typeof BroadcastChannel === "undefined" ? undefined : new BroadcastChannel("manifold-console");
 
-/** Begins with the key of the address's fragment, of the page before a reload, or of another tab. */
+/** Begins with the token of a sign-in, or the key of the address's fragment, of the page before a reload, or of another tab. */
 export async function start(): Promise<void> {
   if (channel) channel.onmessage = ({ data }) => hear(data);
   const given = keyOfFragment();
   const kept = keyOfReload();
   addEventListener("pagehide", keepForReload);
   addEventListener("pageshow", () => sessionStorage.removeItem(handover));
-  const key = given?.trusted ? given.key : (kept ?? (await keyOfAnotherTab()));
-  if (key !== undefined) {
-    try {
+  try {
+    const key = (await arrive()) ?? (given?.trusted ? given.key : (kept ?? (await keyOfAnotherTab())));
+    if (key !== undefined) {
       await signIn(key);
       return;
-    } catch (error) {
-      session.value = { reason: error instanceof ProblemError && error.status !== 401 ? error.message : "The service does not accept the key." };
-      return;
     }
+  } catch (error) {
+    const refused = error instanceof ProblemError && error.status === 401;
+    session.value = { reason: refused ? "The service does not accept the key." : (error as Error).message };
+    return;
   }
   session.value = given ? { offered: given.key } : {};
 }
@@ -113,7 +149,7 @@ function keyOfFragment(): { key: string; trusted: boolean } | undefined {
 
 function keepForReload(): void {
   const { current } = session.value;
-  if (current) sessionStorage.setItem(handover, JSON.stringify({ key: current.key, at: Date.now() }));
+  if (current) sessionStorage.setItem(handover, JSON.stringify({ key: current.credential.text, at: Date.now() }));
 }
 
 function keyOfReload(): string | undefined {
@@ -144,7 +180,7 @@ function keyOfAnotherTab(): Promise<string | undefined> {
 
 function hear(message: { kind: string; key: string }): void {
   const { current } = session.value;
-  if (message.kind === "ask" && current) channel?.postMessage({ kind: "key", key: current.key });
+  if (message.kind === "ask" && current) channel?.postMessage({ kind: "key", key: current.credential.text });
   if (message.kind === "key") take?.(message.key);
   if (message.kind === "signed-out") {
     take = undefined;

@@ -1,4 +1,6 @@
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
+import { Client, type SignInIssuer } from "../../../client/typescript/src/index.js";
+import { leave } from "./oidc";
 import { session, signIn } from "./session";
 import { useStore } from "./store";
 import { Button, Field, messageOf, Title } from "./ui";
@@ -8,6 +10,11 @@ export function SignIn() {
   const [key, setKey] = useState(offered ?? "");
   const [error, setError] = useState(reason);
   const [busy, setBusy] = useState(false);
+  const [issuers, setIssuers] = useState<SignInIssuer[]>([]);
+  useEffect(() => {
+    // Without an answer people sign in with a key.
+    new Client().getSignIn().then((answer) => setIssuers(answer.issuers.filter((i) => i.consoleClient && i.authorizationEndpoint && i.tokenEndpoint)), () => {});
+  }, []);
   const submit = async (event: Event) => {
     event.preventDefault();
     setBusy(true);
@@ -22,11 +29,14 @@ export function SignIn() {
     <main class="signin" id="main">
       <form class="panel" onSubmit={submit}>
         <svg class="mark" viewBox="0 0 20 20" aria-hidden="true"><path d="M3 16V5l7 7 7-7v11" /></svg>
-        <Title text="Sign in" about="With an API key of your tenant, or an operator key. The console shows what the key may do." />
+        <Title text="Sign in" about="With an API key of your tenant, an operator key, or a token. The console shows what it may do." />
         {error && <p class="problem" role="alert">{error}</p>}
+        {issuers.map((issuer) => (
+          <Button key={issuer.name} disabled={busy} onPress={() => leave(issuer)}>Sign in with {issuer.title}</Button>
+        ))}
         <Field label="Key" type="password" value={key} required autofocus placeholder="mfk_…" onInput={(event) => setKey(event.currentTarget.value)} />
         <Button tone="primary" type="submit" disabled={busy || key.trim() === ""}>{busy ? "Checking the key …" : "Sign in"}</Button>
-        <p class="muted small">The key stays in this page's memory, and is forgotten when you close the last tab.</p>
+        <p class="muted small">The key or token stays in this page's memory, and is forgotten when you close the last tab.</p>
       </form>
     </main>
   );

@@ -9,21 +9,22 @@ import { ask, Await, Badge, Button, Code, Dialog, Empty, Facts, Field, Json, Loa
 export function Admin() {
   const { path } = usePlace();
   const may = useMay();
-  if (path[1] === "tenants" && path[2] !== undefined && may("operator")) return <TenantPage key={path[2]} id={path[2]} />;
+  if (path[1] === "tenants" && path[2] !== undefined && may("operator:read")) return <TenantPage key={path[2]} id={path[2]} />;
   if (path[1] === "schemas" && path[2] !== undefined) return <SchemaPage key={path[2]} type={path[2]} />;
   return (
     <>
       <Title text="Administration" />
-      {may("operator") && <><Tenants /><Members /></>}
-      {may("tenant:admin") && <><Keys of={ownKeys} /><Retention /></>}
+      {may("operator:read") && <><Tenants /><Members /></>}
+      {may("tenant:admin") && <><Keys of={ownKeys} change /><Retention /></>}
       {may("events:append", "events:read", "documents:read", "projections:write") && <Schemas />}
-      {may("documents:read", "projections:write", "operator") && <Upcasters />}
+      {may("documents:read", "projections:write", "operator:read") && <Upcasters />}
     </>
   );
 }
 
 function Tenants() {
   const { client } = useSession();
+  const may = useMay();
   const tenants = useData((signal) => collect(client.pages(client.listTenants({ signal }), { signal }), (page) => page.tenants), []);
   const create = () => ask({
     title: "Create a tenant", text: "A tenant has a log of its own, and keys.", action: "Create", input: { label: "Name" },
@@ -34,7 +35,7 @@ function Tenants() {
     },
   });
   return (
-    <Panel title="Tenants" actions={<Button tone="primary" onPress={create}>Create …</Button>}>
+    <Panel title="Tenants" actions={may("operator") && <Button tone="primary" onPress={create}>Create …</Button>}>
       <Await of={tenants} what="tenants">
         {({ items, more }) => items.length === 0 ? <Empty command="manifold tenant create acme">There is no tenant yet.</Empty> : (
           <>
@@ -54,6 +55,7 @@ function TenantBadge({ of: { state } }: { of: Tenant }) {
 
 function TenantPage({ id }: { id: string }) {
   const { client } = useSession();
+  const may = useMay();
   const tenant = useData((signal) => client.getTenant(id, { signal }), [id]);
   const lag = useData((signal) => client.getLag({ tenant: id, signal }), [id], { every: 5000 });
   return (
@@ -66,7 +68,7 @@ function TenantPage({ id }: { id: string }) {
             lag.data && ["Log head", count(lag.data.head)], lag.data && ["Projections and groups", count(lag.data.consumers.length)],
             t.weight !== undefined && ["Weight", count(t.weight)], t.ceiling !== undefined && ["Ceiling", count(t.ceiling)],
           ]} />
-          <Keys of={keysOfTenant(id)} />
+          <Keys of={keysOfTenant(id)} change={may("operator")} />
         </>
       )}
     </Await>
@@ -75,6 +77,7 @@ function TenantPage({ id }: { id: string }) {
 
 function TenantActions({ of: t, reload }: { of: Tenant; reload: () => void }) {
   const { client } = useSession();
+  const may = useMay();
   if (t.state === "deleting" || t.state === "deleted") return null;
   const suspended = t.state === "suspended";
   const toggle = () => ask({
@@ -93,7 +96,12 @@ function TenantActions({ of: t, reload }: { of: Tenant; reload: () => void }) {
       reload();
     },
   });
-  return <><Button onPress={toggle}>{suspended ? "Reactivate" : "Suspend …"}</Button><Button tone="danger" onPress={remove}>Delete …</Button></>;
+  return (
+    <>
+      {may("operator:operate") && <Button onPress={toggle}>{suspended ? "Reactivate" : "Suspend …"}</Button>}
+      {may("operator") && <Button tone="danger" onPress={remove}>Delete …</Button>}
+    </>
+  );
 }
 
 function Members() {
@@ -130,7 +138,7 @@ const keysOfTenant = (tenant: string): KeyRing => ({
   revoke: (client, id) => client.revokeTenantKey(tenant, id),
 });
 
-function Keys({ of: ring }: { of: KeyRing }) {
+function Keys({ of: ring, change }: { of: KeyRing; change?: boolean }) {
   const { client, caller } = useSession();
   const [creating, setCreating] = useState(false);
   const [made, setMade] = useState<CreatedKey>();
@@ -150,13 +158,13 @@ function Keys({ of: ring }: { of: KeyRing }) {
     keys.reload();
   };
   return (
-    <Panel title="Keys" actions={<Button tone="primary" onPress={() => setCreating(true)}>Create …</Button>}>
+    <Panel title="Keys" actions={change && <Button tone="primary" onPress={() => setCreating(true)}>Create …</Button>}>
       <Await of={keys} what="keys">
         {({ items }) => items.length === 0 ? <p class="muted">There is no key yet.</p> : (
           <Table label="Keys" heads={["Name", "State", "Scopes", "Created", ""]} rows={items} keyOf={({ id }) => id}
             row={(key) => [
               key.name, key.revokedAt ? <Badge>Revoked</Badge> : <Badge tone="ok">Valid</Badge>, <span class="scopes">{key.scopes.map((scope) => <code key={scope}>{scope}</code>)}</span>, <Time at={key.createdAt} />,
-              !key.revokedAt && <Button onPress={revoke(key)}>Revoke</Button>,
+              change && !key.revokedAt && <Button onPress={revoke(key)}>Revoke</Button>,
             ]} />
         )}
       </Await>

@@ -52,7 +52,7 @@ function List() {
   return (
     <>
       <Title text="Rebuilds" about={only ? <>Of {only}. <Link to={href(["rebuilds"])}>Show all</Link></> : "Documents made anew beside the live ones, and swapped in"} />
-      {may("projections:write", "operator") && (
+      {may("projections:write", "operator:operate") && (
         <Panel title="Start">
           <Await of={projections} what="projections">
             {(list) => {
@@ -124,7 +124,7 @@ function Details({ projection, id }: { projection: string; id: string }) {
 function Actions({ of: r, reload }: { of: Rebuild; reload: () => void }) {
   const { client } = useSession();
   const may = useMay();
-  if (!may("projections:write", "operator")) return null;
+  if (!may("projections:write", "operator:operate")) return null;
   const act = (call: () => Promise<unknown>, done: string) => async () => {
     await call();
     toast(done);
