@@ -57,22 +57,28 @@ func (k *Keys) authenticateToken(ctx context.Context, text string) (Credential, 
 		return Credential{}, err
 	}
 	credential, err := k.config.TokenRules[token.Issuer].credential(token)
-	if err != nil || credential.Operator {
-		return credential, err
+	if err != nil {
+		return Credential{}, err
 	}
-	return credential, k.checkTenant(ctx, credential.Tenant)
+	return k.refreshToken(ctx, credential)
 }
 
-// checkTenant returns an error unless a token may act for the tenant.
-func (k *Keys) checkTenant(ctx context.Context, tenant domain.TenantID) error {
-	found, err := k.find(ctx, keyName{tenant: tenant})
-	switch {
-	case err != nil:
-		return err
-	case !found.found:
-		return domain.Errorf(domain.CodeForbidden, "Authorization", "this token is for the tenant %s, which does not exist", tenant)
+// refreshToken returns a token's credential, if its tenant may send requests.
+func (k *Keys) refreshToken(ctx context.Context, of Credential) (Credential, error) {
+	if of.Operator {
+		return of, nil
 	}
-	return checkState(found.tenant, "token")
+	found, err := k.find(ctx, keyName{tenant: of.Tenant})
+	if err == nil && !found.found {
+		err = domain.Errorf(domain.CodeForbidden, "Authorization", "this token is for the tenant %s, which does not exist", of.Tenant)
+	}
+	if err == nil {
+		err = checkState(found.tenant, "token")
+	}
+	if err != nil {
+		return Credential{}, err
+	}
+	return of, nil
 }
 
 // credential returns what a verified token may do, or domain.CodeForbidden if that is nothing.

@@ -141,11 +141,11 @@ func (k *Keys) Refresh(ctx context.Context, of Credential) (Credential, error) {
 	if err := k.checkExpiry(of); err != nil {
 		return Credential{}, err
 	}
+	if of.IsToken() {
+		return k.refreshToken(ctx, of)
+	}
 	if of.Operator {
 		return of, nil // operator keys do not change while the process runs
-	}
-	if of.IsToken() {
-		return of, k.checkTenant(ctx, of.Tenant)
 	}
 	name := keyName{of.Tenant, of.KeyID}
 	found, err := k.find(ctx, name)

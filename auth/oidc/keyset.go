@@ -99,7 +99,7 @@ func (k *keySet) load(ctx context.Context) time.Duration {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil && !failedBefore:
-		k.log.Warn("the keys of an issuer of tokens could not be loaded; tried again every "+cooldown.String(), "issuer", k.url, "keysFrom", k.loadedAt, "error", err)
+		k.log.Warn("the keys of an issuer of tokens could not be loaded; tried again every "+cooldown.String(), "issuer", k.url, "oldKeys", len(k.keys), "error", err)
 	case err == nil && failedBefore:
 		k.log.Info("the keys of an issuer of tokens are loaded again", "issuer", k.url, "keys", len(keys))
 	}
