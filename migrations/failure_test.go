@@ -88,6 +88,7 @@ func TestMigrationGivesWay(t *testing.T) {
 	super := db.Pool(t, pgtest.RoleSuperuser, 3)
 	for _, statement := range []string{ // one per call, as a distributed database demands
 		"alter table manifold.keys drop column expires_at, drop column networks, drop column last_used_at, drop column rotated_to",
+		"alter table manifold.tickets drop column token",
 		"drop table manifold.replica_beacons",
 		"drop table manifold.total_sums, manifold.totals",
 		"drop table manifold.report_settings, manifold.alerts",
