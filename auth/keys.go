@@ -63,7 +63,7 @@ type Keys struct {
 	uses   map[keyName]struct{} // keys whose use is to be recorded
 }
 
-// keyName identifies a key: the part of a token without the secret. Without an id it stands for the tenant alone.
+// keyName identifies a key: the part of a token without the secret. Without an id it names the tenant alone.
 type keyName struct {
 	tenant domain.TenantID
 	id     KeyID
