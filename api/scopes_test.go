@@ -250,7 +250,7 @@ func (a *actor) refusal(method, path string) *answer {
 	return &answer{t: a.t, what: method + " " + path, status: recorder.Code, header: recorder.Header(), body: recorder.Body.Bytes()}
 }
 
-// Each role of operators may use the operations of its own and of lower roles, and nothing else. The operator's key is an
+// Each role of operators may use the operations of its own and of lower roles only. The operator's key is an
 // administrator's. An operation that is new here needs a role.
 func TestOperatorsMayWhatTheirRolesAllow(t *testing.T) {
 	t.Parallel()

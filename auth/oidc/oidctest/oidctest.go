@@ -48,7 +48,7 @@ type Provider struct {
 	pending  map[string]string // device codes by user codes
 }
 
-// grant is what a code stands for.
+// grant is what a code is exchanged for.
 type grant struct {
 	client, redirect, challenge string
 	claims                      Claims
