@@ -456,7 +456,7 @@ func TestTenantsAreIsolatedInEveryEndpoint(t *testing.T) {
 	operator := newUser(t, inside(t, c), operatorKey)
 	all := endpoints(t)
 	sides := newSides(t, operator, "acmemark", "umbrellamark")
-	seen := make(map[*side]string) // each side's latest view, until it writes something
+	seen := make(map[*side]string)                                             // each side's latest view, until it writes something
 	sides[1].user.key = provider.Token(oidctest.Claims{"tenant": sides[1].id}) // the other one has a key
 	for _, s := range sides {
 		s.refused = map[string]string{
