@@ -36,7 +36,7 @@ var imports = map[string][]string{
 	"expr/filter":           {"domain", "expr", "expr/scan"},
 	"expr/scan":             {},
 	"drivers":               {"domain"},
-	"auth":                  {"domain", "pg", "tenant", "auth/oidc"},
+	"auth":                  {"domain", "pg", "tenant", "auth/oidc", "limits"},
 	"auth/oidc":             {"domain"},
 	"fairshare":             {"domain"},
 	"members":               {"domain", "pg"},
@@ -45,7 +45,7 @@ var imports = map[string][]string{
 	"delivery/egress":       {"domain", "telemetry/tracing", "cloudevents", "delivery/consume", "delivery/group"},
 	"delivery/egress/nats":  {"cloudevents", "delivery/egress"},
 	"delivery/egress/kafka": {"delivery/egress"},
-	"delivery/webhook":      {"domain", "telemetry/tracing", "pg", "eventlog", "cloudevents", "delivery/consume", "expr", "projection", "delivery/group", "delivery/selection"},
+	"delivery/webhook":      {"domain", "telemetry/tracing", "pg", "eventlog", "cloudevents", "delivery/consume", "expr", "projection", "delivery/group", "delivery/selection", "limits"},
 
 	// For producers, which need nothing from the service.
 	"outbox":          {"domain"},
@@ -62,9 +62,11 @@ var imports = map[string][]string{
 	"pg":                  {"domain", "migrations", "fairshare"},
 	"eventlog":            {"domain", "telemetry/tracing", "pg"},
 	"tenant":              {"domain", "pg"},
-	"projection/registry": {"domain", "pg", "eventlog"},
+	"limits":              {"domain", "pg", "tenant"},
+	"usage":               {"domain", "pg"},
+	"projection/registry": {"domain", "pg", "eventlog", "limits"},
 	"tables": {
-		"domain", "telemetry/tracing", "pg", "eventlog", "tenant", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure",
+		"domain", "telemetry/tracing", "pg", "eventlog", "tenant", "limits", "usage", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure",
 	},
 
 	"budget":             {"domain", "expr", "fairshare"},
@@ -73,12 +75,12 @@ var imports = map[string][]string{
 	"schema":             {"domain", "pg", "eventlog", "expr", "budget", "upcasting"},
 	"schema/codegen":     {}, // for clients, which have only the schemas' texts
 	"erasure":            {"domain", "pg", "drivers", "tenant", "projection/registry", "delivery/webhook"},
-	"retention":          {"domain", "pg", "eventlog", "projection/registry", "delivery/group"},
+	"retention":          {"domain", "pg", "eventlog", "projection/registry", "delivery/group", "limits"},
 	"projection":         {"domain", "telemetry/tracing", "expr", "expr/filter", "budget", "drivers", "eventlog", "members", "projection/registry", "tenant", "upcasting", "fairshare", "projection/folding"},
 	"rebuild":            {"domain", "drivers", "eventlog", "projection", "projection/folding", "projection/registry", "tenant", "upcasting"},
 	"delivery/selection": {"domain", "expr", "eventlog"},
 	"delivery/tail":      {"domain", "expr", "eventlog", "delivery/selection"},
-	"delivery/group":     {"domain", "pg", "eventlog", "expr", "members", "delivery/selection"},
+	"delivery/group":     {"domain", "pg", "eventlog", "expr", "members", "delivery/selection", "limits"},
 	"delivery/report":    {"domain", "pg", "eventlog", "delivery/consume", "delivery/group", "delivery/webhook", "projection", "projection/registry"},
 	// Reactors deduplicate as webhooks do, with their code and table.
 	"delivery/reactor": {"domain", "telemetry/tracing", "delivery/consume", "delivery/webhook", "projection", "projection/folding", "delivery/group", "delivery/selection", "eventlog", "projection/registry"},
@@ -89,14 +91,14 @@ var imports = map[string][]string{
 	"api": {
 		"domain", "telemetry/tracing", "auth", "auth/oidc", "members", "tenant", "aggregate", "eventlog", "retention", "delivery/webhook", "fairshare", "cloudevents", "expr", "expr/filter", "projection",
 		"projection/folding", "projection/totals", "rebuild", "delivery/group", "delivery/report", "delivery/tail", "upcasting", "schema",
-		"api/access", "api/docs", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire", "console",
+		"api/access", "api/docs", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire", "console", "limits", "usage",
 	},
 	// Files, which know only the contract.
 	"console":      {},
 	"api/docs":     {"api/openapi", "api/problem"},
 	"api/gateway":  {"telemetry/tracing", "aggregate", "api/access", "api/problem", "api/socket", "api/transfer", "api/wire", "auth", "auth/oidc", "delivery/group", "delivery/tail", "domain", "fairshare"},
 	"api/wire":     {"aggregate", "api/access", "auth", "api/problem", "api/socket", "cloudevents", "delivery/tail", "domain"},
-	"api/access":   {"api/problem", "auth", "delivery/group", "domain"},
+	"api/access":   {"api/problem", "auth", "delivery/group", "domain", "fairshare", "limits"},
 	"api/socket":   {"api/problem", "domain"},
 	"api/transfer": {"api/problem", "domain", "fairshare"},
 	"api/problem":  {"api/openapi", "domain"},
@@ -107,7 +109,7 @@ var imports = map[string][]string{
 
 	// The composition root.
 	"service": {
-		"domain", "telemetry/tracing", "config", "telemetry", "listen", "pg", "eventlog", "tables", "auth", "auth/oidc", "budget", "upcasting", "aggregate", "schema", "projection", "projection/folding", "projection/totals", "rebuild", "members",
+		"domain", "telemetry/tracing", "config", "telemetry", "listen", "pg", "eventlog", "tables", "auth", "auth/oidc", "limits", "usage", "budget", "upcasting", "aggregate", "schema", "projection", "projection/folding", "projection/totals", "rebuild", "members",
 		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "delivery/group", "delivery/tail", "delivery/consume", "delivery/webhook", "delivery/reactor", "delivery/report",
 		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "api", "api/problem",
 	},
@@ -150,7 +152,7 @@ var foreign = map[string][]string{
 	"github.com/evanw/esbuild":      {}, // parses TypeScript in tests
 	"cel.dev":                       {"expr"},
 	"github.com/jackc/pgx": {
-		"pg", "eventlog", "tenant", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure",
+		"pg", "eventlog", "tenant", "limits", "usage", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure",
 		"migrations", "embedded", "drivers/postgres", "cmd/manifold", "outbox/postgres", "cli",
 	},
 	"github.com/golang-migrate/migrate": {"migrations"},

@@ -29,6 +29,8 @@ var tableOwners = map[string][]string{
 	"webhooks": {"delivery/webhook"}, "webhook_secrets": {"delivery/webhook"}, "webhook_attempts": {"delivery/webhook"},
 	"webhook_claims": {"delivery/webhook"}, "replays": {"delivery/webhook"},
 	"report_settings": {"delivery/report"}, "alerts": {"delivery/report"},
+	"plans": {"limits"}, "tenant_limits": {"limits"}, "limit_ledgers": {"limits"}, "quota_checks": {"limits"}, "stored_events": {"limits"},
+	"usage_days": {"usage"}, "usage_writers": {"usage"},
 	"totals": {"projection/totals"}, "total_sums": {"projection/totals"},
 	"retention_policies": {"retention"}, "retention_floors": {"retention"}, "retention_spared": {"retention"}, "stream_floors": {"retention"},
 	"keys": {"auth", "erasure"}, "tickets": {"auth"}, "tenants": {"tenant", "erasure"}, "members": {"members"},

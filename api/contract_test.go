@@ -103,11 +103,23 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	documented.params["keyId"] = created.text("id")
 	documented.run(operator, "listTenantKeys", 200)
 	documented.run(operator, "listTenants", 200)
+	documented.params["plan"] = "starter"
+	documented.run(operator, "putPlan", 201)
+	documented.run(operator, "getPlan", 200)
+	documented.run(operator, "listPlans", 200)
+	documented.run(operator, "putTenantLimits", 200)
+	documented.run(operator, "getTenantLimits", 200)
 	documented.run(operator, "getTenant", 200)
 	documented.run(operator, "rotateTenantKey", 201)
 	documented.run(operator, "revokeTenantKey", 204)
 
 	a := &actor{w, w.key(tenant.text("id")), tenant.text("id")}
+	documented.run(a, "getLimits", 200)
+	documented.run(a, "getUsage", 200)
+	documented.run(operator, "exportUsage", 200)
+	documented.params["plan"] = "unused"
+	documented.run(operator, "putPlan", 201)
+	documented.run(operator, "deletePlan", 204)
 	own := documented.run(a, "createKey", 201)
 	documented.params["keyId"] = own.text("id")
 	documented.run(a, "listKeys", 200)
@@ -259,7 +271,7 @@ func (d *documentation) run(a *actor, id string, status ...int) *answer {
 		d.t.Errorf("%s answers with %s, which is not in the contract", id, kind)
 	}
 	if kind == ndjson {
-		schema := d.spec.Components.Schemas[map[string]string{"exportEvents": "ImportLine", "importEvents": "ImportProgress"}[id]].Value
+		schema := d.spec.Components.Schemas[map[string]string{"exportEvents": "ImportLine", "importEvents": "ImportProgress", "exportUsage": "TenantUsage"}[id]].Value
 		for _, line := range got.lines() {
 			if err := schema.VisitJSON(line); err != nil {
 				d.t.Errorf("a line of %s does not keep to the contract: %v", id, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/manifold-es/manifold/api/socket"
 	"github.com/manifold-es/manifold/api/wire"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/limits"
 )
 
 // gateway serves a connection until it ends. asyncapi.yaml specifies its messages.
@@ -23,6 +24,7 @@ func (s *Server) gateway(c echo.Context, _ access.Caller) error {
 		return domain.Errorf(domain.CodeInvalidRequest, "Upgrade", "this is for WebSockets; /asyncapi.yaml describes what goes over them")
 	}
 	var known access.Caller
+	var admitted *access.Admission
 	if len(request.Header["Authorization"]) > 0 || request.URL.Query().Has("ticket") {
 		credential, err := s.credentialOf(request, true)
 		if err == nil {
@@ -32,17 +34,18 @@ func (s *Server) gateway(c echo.Context, _ access.Caller) error {
 			return err
 		}
 		known = access.Caller{Tenant: credential.Tenant, Credential: credential}
-		under, err := s.enter(known)
+		admitted, err = s.enterAll(request.Context(), known, limits.Connection)
+		s.setRateFields(c, known, limits.Connection)
 		if err != nil {
 			return err
 		}
-		defer under.Close()
+		defer admitted.Close()
 	}
 	socket, err := socket.Upgrade(c, s.ending, s.stallTimeout)
 	if err != nil {
 		return err
 	}
-	gateway.Serve(request.Context(), s.gatewayConfig(), socket, c.Response().Header().Get(problem.HeaderRequestID), known)
+	gateway.Serve(request.Context(), s.gatewayConfig(), socket, c.Response().Header().Get(problem.HeaderRequestID), known, admitted)
 	return nil
 }
 
@@ -52,7 +55,10 @@ func (s *Server) gatewayConfig() gateway.Config {
 		Publish: func(ctx context.Context, caller access.Caller, p wire.Publication, batch domain.Append) (domain.Appended, error) {
 			return s.publishAll(ctx, caller, p, batch, "websocket")
 		},
-		Send: s.decide, Enter: s.enter, Known: s.known,
+		Send: s.decide, Known: s.known,
+		Enter: func(ctx context.Context, caller access.Caller) (*access.Admission, error) {
+			return s.enterAll(ctx, caller, limits.Connection)
+		},
 		Followed:   func(events int) { s.observeFollowed(wire.ByWebSocket, events) },
 		Delivered:  func(events int) { s.observeDelivered(wire.ByWebSocket, events) },
 		Deliveries: s.deliveries, Bodies: s.budgets.bodies, Log: s.log,

@@ -293,6 +293,10 @@ func (j *importJob) patiently(ctx context.Context, call func() error) error {
 			return nil
 		}
 		e, ok := errors.AsType[*domain.Error](err)
+		if ok && e.RetryAfter > 0 { // a limit of the tenant or the key: the import goes on as fast as that allows
+			pause = min(e.RetryAfter, 2*time.Second)
+			deadline = time.Now().Add(importPatience)
+		}
 		if !ok || problem.KindOf(e.Code).Retry == 0 || time.Now().Add(pause).After(deadline) {
 			return err
 		}

@@ -93,6 +93,9 @@ func (s operations) keysOf(ctx context.Context, tenant domain.TenantID, path str
 		if key.RotatedTo != (auth.KeyID{}) {
 			shown.RotatedTo = key.RotatedTo.String()
 		}
+		if key.Limits != nil {
+			shown.Limits = new(limitsAnswer(*key.Limits))
+		}
 		return shown
 	})
 	return list, link, nil
@@ -119,6 +122,13 @@ func (s operations) newKey(ctx context.Context, tenant domain.TenantID, body ope
 		if err := auth.CheckExpiry("expiresAt", key.ExpiresAt, key.CreatedAt); err != nil {
 			return openapi.CreatedKey{}, err
 		}
+	}
+	if body.Limits != nil {
+		limits, err := limitsOf("limits", body.Limits)
+		if err != nil {
+			return openapi.CreatedKey{}, err
+		}
+		key.Limits = &limits
 	}
 	if err := s.config.KeyTables.CreateKey(ctx, key); err != nil {
 		return openapi.CreatedKey{}, err

@@ -1,11 +1,16 @@
 package api
 
 import (
+	"context"
 	"math"
 	"runtime"
 
+	"github.com/labstack/echo/v4"
+
 	"github.com/manifold-es/manifold/api/access"
+	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/fairshare"
+	"github.com/manifold-es/manifold/limits"
 )
 
 // maxBodyBytes limits the body of an operation without x-max-body in the contract.
@@ -69,6 +74,55 @@ func (s *Server) enter(caller access.Caller) (*fairshare.Account, error) {
 	}
 	underWay := s.budgets.requests.Account(caller.Tenant)
 	return underWay, underWay.Grow(1)
+}
+
+// enterAll is enter, and admits the caller within the limits of its tenant and its key.
+func (s *Server) enterAll(ctx context.Context, caller access.Caller, kind limits.Kind) (*access.Admission, error) {
+	place, err := s.enter(caller)
+	if err != nil {
+		return nil, err
+	}
+	pass, err := s.pass(ctx, caller, kind)
+	if err != nil {
+		place.Close()
+		return nil, err
+	}
+	return &access.Admission{Place: place, Pass: pass}, nil
+}
+
+// pass admits a request within the limits of its tenant and its key. The operator has no limits.
+func (s *Server) pass(ctx context.Context, caller access.Caller, kind limits.Kind) (*limits.Pass, error) {
+	if !caller.Known() || caller.Credential.Operator {
+		return nil, nil
+	}
+	return s.config.Limits.Enter(ctx, limitsCaller(caller), kind)
+}
+
+func limitsCaller(caller access.Caller) limits.Caller {
+	return limits.Caller{Tenant: caller.Tenant, Key: domain.UUID(caller.Credential.KeyID), Limits: caller.Credential.Limits}
+}
+
+// setRateFields says in the answer's header what the caller's limits leave.
+func (s *Server) setRateFields(c echo.Context, caller access.Caller, kind limits.Kind) {
+	if !caller.Known() || caller.Credential.Operator {
+		return
+	}
+	if policy, current := s.config.Limits.Fields(limitsCaller(caller), kind); policy != "" {
+		header := c.Response().Header()
+		header.Set("RateLimit-Policy", policy)
+		header.Set("RateLimit", current)
+	}
+}
+
+// limitedAs returns the kind of the operation's requests. Long polls stay open as followers do.
+func (e *endpoint) limitedAs() limits.Kind {
+	switch {
+	case e.kind == hot:
+		return limits.Append
+	case e.kind == following || e.op.id == "receive":
+		return limits.Connection
+	}
+	return limits.Request
 }
 
 // answerRoom is the memory of large answers while they are built and sent, by operation id. The operations wait for it

@@ -31,6 +31,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
@@ -165,6 +166,9 @@ func (c setup) start(t testing.TB) *world {
 		Store: s.TotalTables, Registry: s.Registry, Drivers: databases, Owns: func(domain.TenantID) bool { return true }, Every: 50 * time.Millisecond, Share: 1e9, Log: quiet,
 	})
 
+	settings, err := limits.LoadSettings(t.Context(), s.LimitTables, quiet)
+	must(t, err)
+	limiter := limits.NewLimiter(limits.Config{Store: s.LimitTables, Settings: settings, Process: domain.NewUUID().String(), Log: quiet})
 	ctx, cancel := context.WithCancel(context.Background())
 	var background sync.WaitGroup
 	for _, run := range []func(context.Context) error{
@@ -177,6 +181,8 @@ func (c setup) start(t testing.TB) *world {
 				dispatcher.Notice(tenant)
 			})
 		},
+		settings.Run, limiter.Run,
+		func(ctx context.Context) error { return s.ListenLimits(ctx, settings.Notice) },
 		func(ctx context.Context) error { return s.ListenKeys(ctx, keys.Forget) },
 		func(ctx context.Context) error { return s.ListenSchemas(ctx, schemas.Notice) },
 		func(ctx context.Context) error { return s.ListenProjections(ctx, runner.Refresh) },
@@ -194,7 +200,7 @@ func (c setup) start(t testing.TB) *world {
 		Store: s.RetentionTables, Holders: []retention.Holder{s, catalog}, Owns: func(domain.TenantID) bool { return true }, Log: quiet, Grace: -1, Share: 1,
 	})
 	config := api.Config{
-		Log: s.Log, Appends: schemas, Schemas: schemas, Keys: keys, KeyTables: s.KeyTables, Tenants: s.TenantTables, Members: s.MemberTables, Aggregates: states, Commands: aggregate.NewCommands(states, schemas, nil),
+		Log: s.Log, Appends: schemas, Schemas: schemas, Keys: keys, KeyTables: s.KeyTables, LimitTables: s.LimitTables, UsageTables: s.UsageTables, Limits: limiter, Tenants: s.TenantTables, Members: s.MemberTables, Aggregates: states, Commands: aggregate.NewCommands(states, schemas, nil),
 		Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal, Reports: reports, Totals: sums,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),

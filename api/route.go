@@ -20,6 +20,7 @@ import (
 	"github.com/manifold-es/manifold/api/transfer"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/fairshare"
+	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/telemetry/tracing"
 )
 
@@ -155,6 +156,24 @@ func (e *endpoint) admit(c echo.Context, body *transfer.ClientBody) (err error) 
 	if caller.Known() && !caller.Credential.Operator {
 		// A delayed request keeps only its place: it still counts towards the tenant's limit.
 		defer func() { e.delayRefusal(request.Context(), caller.Tenant, err) }()
+	}
+	kind := e.limitedAs()
+	pass, err := e.pass(request.Context(), caller, kind)
+	if pass != nil || err != nil {
+		e.setRateFields(c, caller, kind)
+	}
+	if err != nil {
+		return err
+	}
+	if pass != nil {
+		request = request.WithContext(limits.With(request.Context(), pass))
+		c.SetRequest(request)
+		defer func() {
+			pass.Close()
+			if domain.IsCode(err, domain.CodeTooManyRequests) {
+				e.setRateFields(c, caller, kind) // an append may have been refused for its events
+			}
+		}()
 	}
 	if caller.Known() {
 		e.known(request.Context())

@@ -36,6 +36,7 @@ import (
 	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/totals"
@@ -45,6 +46,7 @@ import (
 	"github.com/manifold-es/manifold/telemetry/tracing"
 	"github.com/manifold-es/manifold/tenant"
 	"github.com/manifold-es/manifold/upcasting"
+	"github.com/manifold-es/manifold/usage"
 )
 
 // Config holds a Server's dependencies and limits. A field without the word optional and without a default is required.
@@ -55,6 +57,8 @@ type Config struct {
 	Tokens      *oidc.Verifier // optional: verifies the tokens that Keys accepts
 	SignIns     []SignIn       // optional: how people get such a token
 	KeyTables   *auth.Postgres
+	LimitTables *limits.Postgres
+	UsageTables *usage.Postgres
 	Tenants     *tenant.Tenants
 	Members     *members.Postgres
 	Aggregates  *aggregate.States
@@ -80,6 +84,8 @@ type Config struct {
 	AdminMetrics bool
 	// AdminOperator makes AdminHandler the only one that accepts operator keys.
 	AdminOperator bool
+	// Limits holds callers to the limits of their tenant and key; optional.
+	Limits *limits.Limiter
 	// TenantRequests limits the concurrent requests and WebSockets of one tenant; 0: no limit.
 	TenantRequests int
 	// Known is called for each request and each WebSocket after its key was found to be valid; optional.
@@ -216,6 +222,7 @@ func (s *Server) routes() error {
 	add("GET", "/v1/snap/{projection}/{key}", plain, s.snap)
 	add("POST", "/v1/import", upload, s.importEvents)
 	add("GET", "/v1/export", streaming, s.exportEvents)
+	add("GET", "/v1/admin/usage", streaming, s.exportUsage)
 	add("GET", "/v1/projections/{name}/rebuilds/{rebuildId}/progress", streaming, s.watchRebuild)
 	add("GET", "/v1/subscribe/$all", following, s.followAll)
 	add("GET", "/v1/subscribe/streams/{streamId}", following, s.followStream)

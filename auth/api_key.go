@@ -31,13 +31,14 @@ type APIKey struct {
 	Grants     Grants
 	Networks   []netip.Prefix // the client addresses from which it works; empty: all
 	CreatedAt  time.Time
-	ExpiresAt  time.Time // zero: never
-	RevokedAt  time.Time // zero while the key is not revoked
-	LastUsedAt time.Time // accurate to about usePrecision; zero: not used
-	RotatedTo  KeyID     // the key that replaces it; zero: none
+	ExpiresAt  time.Time      // zero: never
+	RevokedAt  time.Time      // zero while the key is not revoked
+	LastUsedAt time.Time      // accurate to about usePrecision; zero: not used
+	RotatedTo  KeyID          // the key that replaces it; zero: none
+	Limits     *domain.Limits // within those of the tenant; nil: none
 }
 
-// Quotas of a tenant's keys. Concurrent creation may exceed them slightly.
+// Quotas of a tenant's keys. The quota of its plan may be lower.
 const (
 	MaxKeys        = 1000 // neither revoked nor expired; beyond it the error is domain.CodeQuotaExceeded
 	MaxRevokedKeys = 1000 // revoked or expired; beyond it, those that ended first are deleted

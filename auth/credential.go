@@ -21,7 +21,8 @@ type Credential struct {
 	Networks  []netip.Prefix // the client addresses from which the key works; empty: all
 	ExpiresAt time.Time      // when it stops working; zero: never
 	Operator  bool
-	Role      Role // of an operator
+	Role      Role           // of an operator
+	Limits    *domain.Limits // of the key, within those of the tenant; nil: none
 }
 
 // Known reports whether the credential is of an authenticated caller. The zero value is not.

@@ -182,6 +182,7 @@ func (k *Keys) credential(found entry, name keyName, refused func() error) (Cred
 	}
 	credential := Credential{
 		Tenant: name.tenant, KeyID: name.id, Name: key.Name, Grants: key.Grants, Networks: key.Networks, ExpiresAt: key.ExpiresAt,
+		Limits: key.Limits,
 	}
 	if err := k.checkExpiry(credential); err != nil {
 		return Credential{}, err

@@ -10,17 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/tenant"
 )
 
-var keyQuota = pg.Quota{
-	Items: "keys that are neither revoked nor expired", Table: "keys",
-	Where: "t.revoked_at is null and coalesce(t.expires_at, 'infinity') > now()", Max: MaxKeys,
-}
-
 const keyColumns = `k.tenant_id, k.key_id, k.name, k.hash, k.scopes, k.networks, k.created_at, k.expires_at, k.revoked_at,
-	k.last_used_at, k.rotated_to`
+	k.last_used_at, k.rotated_to, k.limits`
 
 // scanKey reads a row of keyColumns and the columns after them.
 func scanKey(row pgx.CollectableRow, more ...any) (APIKey, error) {
@@ -30,7 +26,7 @@ func scanKey(row pgx.CollectableRow, more ...any) (APIKey, error) {
 	var rotatedTo *KeyID
 	into := append([]any{
 		&key.Tenant, &key.ID, &key.Name, &hash, &grants, &key.Networks, (*pg.Moment)(&key.CreatedAt), (*pg.Moment)(&key.ExpiresAt), (*pg.Moment)(&key.RevokedAt),
-		(*pg.Moment)(&key.LastUsedAt), &rotatedTo,
+		(*pg.Moment)(&key.LastUsedAt), &rotatedTo, &key.Limits,
 	}, more...)
 	if err := row.Scan(into...); err != nil {
 		return APIKey{}, err
@@ -52,9 +48,9 @@ func scanKey(row pgx.CollectableRow, more ...any) (APIKey, error) {
 func (s *Postgres) CreateKey(ctx context.Context, key APIKey) error {
 	return s.addKey(ctx, key.Tenant, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
-			insert into keys (tenant_id, key_id, name, hash, scopes, networks, created_at, expires_at)
-			values ($1, $2, $3, $4, $5, $6, coalesce($7, now()), $8)`,
-			key.Tenant, key.ID, key.Name, key.Hash[:], key.Grants.Texts(), append([]netip.Prefix{}, key.Networks...), pg.TimeOrNull(key.CreatedAt), pg.TimeOrNull(key.ExpiresAt))
+			insert into keys (tenant_id, key_id, name, hash, scopes, networks, created_at, expires_at, limits)
+			values ($1, $2, $3, $4, $5, $6, coalesce($7, now()), $8, $9)`,
+			key.Tenant, key.ID, key.Name, key.Hash[:], key.Grants.Texts(), append([]netip.Prefix{}, key.Networks...), pg.TimeOrNull(key.CreatedAt), pg.TimeOrNull(key.ExpiresAt), key.Limits)
 		switch {
 		case pg.SQLState(err) == pg.UniqueViolation:
 			return domain.Errorf(domain.CodeAlreadyExists, "id", "key %s already exists", key.ID)
@@ -65,7 +61,7 @@ func (s *Postgres) CreateKey(ctx context.Context, key APIKey) error {
 	})
 }
 
-// RotateKey stores a key that replaces the key old of a tenant: with its name, scopes and networks, and with an expiry
+// RotateKey stores a key that replaces the key old of a tenant: with its name, scopes, networks and limits, and with an expiry
 // that gives it the same lifetime. old expires after overlap, unless it expires earlier; with a zero overlap it is revoked.
 // replacement needs only Tenant, ID and Hash. A key is rotated once: the error is domain.CodeConflict for a key that was
 // rotated, has expired or was revoked. Other errors are those of CreateKey, and domain.CodeNotFound if there is no such
@@ -91,9 +87,9 @@ func (s *Postgres) RotateKey(ctx context.Context, old KeyID, replacement APIKey,
 			lifetime = new(key.ExpiresAt.Sub(key.CreatedAt))
 		}
 		rows, _ = tx.Query(ctx, `
-			insert into keys as k (tenant_id, key_id, name, hash, scopes, networks, created_at, expires_at)
-			values ($1, $2, $3, $4, $5, $6, now(), now() + $7::interval)
-			returning `+keyColumns, of, replacement.ID, key.Name, replacement.Hash[:], key.Grants.Texts(), key.Networks, lifetime)
+			insert into keys as k (tenant_id, key_id, name, hash, scopes, networks, created_at, expires_at, limits)
+			values ($1, $2, $3, $4, $5, $6, now(), now() + $7::interval, $8)
+			returning `+keyColumns, of, replacement.ID, key.Name, replacement.Hash[:], key.Grants.Texts(), key.Networks, lifetime, key.Limits)
 		if created, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (APIKey, error) { return scanKey(row) }); err != nil {
 			return fmt.Errorf("create a key that replaces another: %w", err)
 		}
@@ -137,7 +133,7 @@ func (s *Postgres) addKey(ctx context.Context, of domain.TenantID, add func(tx p
 		if err := add(tx); err != nil {
 			return err
 		}
-		if err := keyQuota.Check(ctx, tx, of); err != nil {
+		if err := limits.Keys.Check(ctx, tx, of, MaxKeys); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `

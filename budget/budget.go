@@ -39,6 +39,9 @@ type Limits struct {
 	Waiting      int           // requests of one tenant that may wait for a place; default 100
 	Steps        int64         // of one request; default 100 million
 	Time         time.Duration // of one request once it has its place, and the longest wait for a place; default 10 s
+	// Used returns what is called with the steps that are taken for a tenant, by requests and by background work. Both
+	// must return at once, and are called concurrently. Nil: steps are not reported.
+	Used func(tenant domain.TenantID) func(steps int)
 }
 
 // The defaults of Limits.
@@ -86,6 +89,7 @@ type request struct {
 	advice string
 	left   atomic.Int64 // remaining steps
 	turn   turn         // a request computes in one goroutine at a time
+	used   func(steps int)
 }
 
 // turn is one computation's turn on a processor. It is for one goroutine at a time.
@@ -158,7 +162,7 @@ func (r *Requests) Begin(ctx context.Context, tenant domain.TenantID, advice str
 	case err != nil:
 		return nil, nil, err
 	}
-	q := &request{of: r, advice: advice}
+	q := &request{of: r, advice: advice, used: r.used(tenant)}
 	q.left.Store(r.limits.Steps)
 	ctx, cancel := context.WithCancelCause(ctx)
 	q.cancel = cancel
@@ -220,7 +224,9 @@ func (r *Requests) Brief(ctx context.Context, tenant domain.TenantID, advice str
 	defer cancel(nil)
 	var left atomic.Int64
 	left.Store(briefSteps)
+	used := r.used(tenant)
 	brief = expr.WithSpend(brief, func(steps int) {
+		used(steps)
 		if left.Add(-int64(steps)) < 0 {
 			cancel(errNotBrief)
 		}
@@ -254,6 +260,9 @@ func OfTenant(ctx context.Context, tenant domain.TenantID) context.Context {
 	if !ok || Bounded(ctx) {
 		return ctx
 	}
+	if r.limits.Used != nil {
+		ctx = expr.WithSpend(ctx, r.used(tenant))
+	}
 	return expr.WithTurns(ctx, func() expr.Turn {
 		t := r.newTurn(ctx, tenant)
 		_ = t.begin() // the computation itself checks the context
@@ -261,8 +270,17 @@ func OfTenant(ctx context.Context, tenant domain.TenantID) context.Context {
 	})
 }
 
+// used returns what is called with a tenant's steps.
+func (r *Requests) used(tenant domain.TenantID) func(steps int) {
+	if r.limits.Used == nil {
+		return func(int) {}
+	}
+	return r.limits.Used(tenant)
+}
+
 // spend subtracts steps from the request's limit and lets other requests have their turn.
 func (q *request) spend(steps int) {
+	q.used(steps)
 	if q.left.Add(-int64(steps)) < 0 {
 		q.cancel(domain.Errorf(domain.CodeTooCostly, "", "the request exceeded its limit of %d steps: %s", q.of.limits.Steps, q.advice))
 		return

@@ -307,6 +307,12 @@ type AppendedStream struct {
 	Events   []AppendedEvent `json:"events"`
 }
 
+// AssignedLimits defines model for AssignedLimits.
+type AssignedLimits struct {
+	Assigned TenantLimits  `json:"assigned"`
+	Current  CurrentLimits `json:"current"`
+}
+
 // Attempt defines model for Attempt.
 type Attempt struct {
 	// Id 36 characters, with hyphens.
@@ -598,6 +604,17 @@ type CreatedKey struct {
 
 	// Key The secret. It is shown this once.
 	Key string `json:"key"`
+}
+
+// CurrentLimits defines model for CurrentLimits.
+type CurrentLimits struct {
+	// Plan Missing if the tenant has none.
+	Plan string `json:"plan,omitempty"`
+
+	// Limits Over all processes. What is missing is not limited. `requests` are HTTP requests and messages over WebSockets, `events`
+	// those of appends, and `bytes` the types, data and metadata of these events as they were sent.
+	Limits Limits     `json:"limits"`
+	Quotas []QuotaUse `json:"quotas"`
 }
 
 // Cursor defines model for Cursor.
@@ -1086,6 +1103,10 @@ type Key struct {
 
 	// RotatedTo The id of the key that replaces it.
 	RotatedTo string `json:"rotatedTo,omitempty"`
+
+	// Limits Over all processes. What is missing is not limited. `requests` are HTTP requests and messages over WebSockets, `events`
+	// those of appends, and `bytes` the types, data and metadata of these events as they were sent.
+	Limits *Limits `json:"limits,omitempty"`
 }
 
 // KeyList defines model for KeyList.
@@ -1133,6 +1154,48 @@ type Lag struct {
 type LagList struct {
 	Head      int64 `json:"head"`
 	Consumers []Lag `json:"consumers"`
+}
+
+// LimitPlan defines model for LimitPlan.
+type LimitPlan struct {
+	// Name Examples: starter
+	Name PlanName `json:"name"`
+
+	// Limits Over all processes. What is missing is not limited. `requests` are HTTP requests and messages over WebSockets, `events`
+	// those of appends, and `bytes` the types, data and metadata of these events as they were sent.
+	Limits Limits `json:"limits"`
+
+	// Quotas What a tenant may have. What is missing is not limited, except by the service's own limits.
+	Quotas Quotas `json:"quotas"`
+}
+
+// LimitPlanDefinition defines model for LimitPlanDefinition.
+type LimitPlanDefinition struct {
+	// Limits Over all processes. What is missing is not limited. `requests` are HTTP requests and messages over WebSockets, `events`
+	// those of appends, and `bytes` the types, data and metadata of these events as they were sent.
+	Limits *Limits `json:"limits,omitempty"`
+
+	// Quotas What a tenant may have. What is missing is not limited, except by the service's own limits.
+	Quotas *Quotas `json:"quotas,omitempty"`
+}
+
+// LimitPlanList defines model for LimitPlanList.
+type LimitPlanList struct {
+	Plans []LimitPlan `json:"plans"`
+}
+
+// Limits Over all processes. What is missing is not limited. `requests` are HTTP requests and messages over WebSockets, `events`
+// those of appends, and `bytes` the types, data and metadata of these events as they were sent.
+type Limits struct {
+	Requests *Rate `json:"requests,omitempty"`
+	Events   *Rate `json:"events,omitempty"`
+	Bytes    *Rate `json:"bytes,omitempty"`
+
+	// Connections Open at a time: WebSockets, streams of events, and requests that receive from a group.
+	Connections *int64 `json:"connections,omitempty"`
+
+	// RequestsInFlight Other requests under way at a time.
+	RequestsInFlight *int64 `json:"requestsInFlight,omitempty"`
 }
 
 // ListedSnapshot defines model for ListedSnapshot.
@@ -1259,7 +1322,7 @@ type NewEvent struct {
 // NewEvents defines model for NewEvents.
 type NewEvents = []NewEvent
 
-// NewKey defines model for NewKey.
+// NewKey `limits` are of this key alone, within those of its tenant. They cannot be changed; a key that replaces it keeps them.
 type NewKey struct {
 	// Name For people.
 	Name string `json:"name"`
@@ -1273,6 +1336,10 @@ type NewKey struct {
 
 	// ExpiresAt When the key stops working: in the future, at most 10 years from now. Without it, never.
 	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+
+	// Limits Over all processes. What is missing is not limited. `requests` are HTTP requests and messages over WebSockets, `events`
+	// those of appends, and `bytes` the types, data and metadata of these events as they were sent.
+	Limits *Limits `json:"limits,omitempty"`
 }
 
 // NewRebuild defines model for NewRebuild.
@@ -1496,6 +1563,9 @@ type Plan struct {
 	Remove bool `json:"remove,omitempty"`
 }
 
+// PlanName Examples: starter
+type PlanName = string
+
 // PlanResult defines model for PlanResult.
 type PlanResult struct {
 	Changes []PlannedChange `json:"changes"`
@@ -1609,6 +1679,7 @@ type Problem struct {
 
 	// Violations Of a schema, at most ten.
 	Violations []Violation `json:"violations,omitempty"`
+	Quota      *QuotaUse   `json:"quota,omitempty"`
 }
 
 // Projection defines model for Projection.
@@ -1773,6 +1844,41 @@ type QueryRequest struct {
 
 // QueryRequestDirection Default forward.
 type QueryRequestDirection string
+
+// QuotaUse defines model for QuotaUse.
+type QuotaUse struct {
+	Quota string `json:"quota"`
+
+	// Used Missing if it is not known: stored events are counted for tenants with a quota for them.
+	Used *int64 `json:"used,omitempty"`
+
+	// Limit Missing if there is none.
+	Limit *int64 `json:"limit,omitempty"`
+}
+
+// Quotas What a tenant may have. What is missing is not limited, except by the service's own limits.
+type Quotas struct {
+	// Events Stored events.
+	Events *int64 `json:"events,omitempty"`
+
+	// Bytes Of stored events, as the database stores them.
+	Bytes       *int64 `json:"bytes,omitempty"`
+	Projections *int64 `json:"projections,omitempty"`
+	Groups      *int64 `json:"groups,omitempty"`
+	Webhooks    *int64 `json:"webhooks,omitempty"`
+
+	// Keys Those that are neither revoked nor expired.
+	Keys *int64 `json:"keys,omitempty"`
+}
+
+// Rate defines model for Rate.
+type Rate struct {
+	// PerSecond On average.
+	PerSecond int64 `json:"perSecond"`
+
+	// Burst At once after a pause: as many as perSecond (the default) to 3600 times as many.
+	Burst int64 `json:"burst,omitempty"`
+}
 
 // Readiness defines model for Readiness.
 type Readiness struct {
@@ -2575,6 +2681,19 @@ type TenantLag struct {
 	Error string `json:"error,omitempty"`
 }
 
+// TenantLimits defines model for TenantLimits.
+type TenantLimits struct {
+	// Plan Without it, the plan named `default` if there is one.
+	Plan string `json:"plan,omitempty"`
+
+	// Limits Over all processes. What is missing is not limited. `requests` are HTTP requests and messages over WebSockets, `events`
+	// those of appends, and `bytes` the types, data and metadata of these events as they were sent.
+	Limits *Limits `json:"limits,omitempty"`
+
+	// Quotas What a tenant may have. What is missing is not limited, except by the service's own limits.
+	Quotas *Quotas `json:"quotas,omitempty"`
+}
+
 // TenantList defines model for TenantList.
 type TenantList struct {
 	Tenants []Tenant `json:"tenants"`
@@ -2601,6 +2720,32 @@ type TenantProgress struct {
 // TenantProgressList defines model for TenantProgressList.
 type TenantProgressList struct {
 	Tenants []TenantProgress `json:"tenants"`
+}
+
+// TenantUsage defines model for TenantUsage.
+type TenantUsage struct {
+	// Day Examples: 2026-03-01
+	Day string `json:"day"`
+
+	// Tenant 36 characters, with hyphens.
+	//
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Tenant UUID `json:"tenant"`
+
+	// Events Appended, by clients and by the service.
+	Events int64 `json:"events"`
+
+	// Bytes Of these events: their types, data and metadata as they were sent.
+	Bytes int64 `json:"bytes"`
+
+	// Documents Written or removed by live builds of projections with the mode async.
+	Documents int64 `json:"documents"`
+
+	// Deliveries Events handed to consumers of groups, webhooks, reactors and egresses; each attempt counts.
+	Deliveries int64 `json:"deliveries"`
+
+	// ExpressionSteps Of expressions; a million take 25 to 200 ms. They do not depend on the machine or its load.
+	ExpressionSteps int64 `json:"expressionSteps"`
 }
 
 // Ticket defines model for Ticket.
@@ -2753,6 +2898,32 @@ type UpcasterTouches struct {
 
 	// Aggregates Categories; their snapshots fall away by themselves.
 	Aggregates []string `json:"aggregates"`
+}
+
+// Usage defines model for Usage.
+type Usage struct {
+	// Day Examples: 2026-03-01
+	Day string `json:"day"`
+
+	// Events Appended, by clients and by the service.
+	Events int64 `json:"events"`
+
+	// Bytes Of these events: their types, data and metadata as they were sent.
+	Bytes int64 `json:"bytes"`
+
+	// Documents Written or removed by live builds of projections with the mode async.
+	Documents int64 `json:"documents"`
+
+	// Deliveries Events handed to consumers of groups, webhooks, reactors and egresses; each attempt counts.
+	Deliveries int64 `json:"deliveries"`
+
+	// ExpressionSteps Of expressions; a million take 25 to 200 ms. They do not depend on the machine or its load.
+	ExpressionSteps int64 `json:"expressionSteps"`
+}
+
+// UsageList defines model for UsageList.
+type UsageList struct {
+	Days []Usage `json:"days"`
 }
 
 // Violation A rule of a schema that a value does not satisfy.
@@ -3039,6 +3210,9 @@ type PageToken = string
 // ParkedId defines model for parkedId.
 type ParkedId = string
 
+// PlanInPath Examples: starter
+type PlanInPath = PlanName
+
 // RebuildId 36 characters, with hyphens.
 //
 // Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
@@ -3169,6 +3343,15 @@ type GetTotalsParams struct {
 
 	// PageToken A token from a `Link` header. Clients must not build tokens.
 	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
+}
+
+// ExportUsageParams defines parameters for ExportUsage.
+type ExportUsageParams struct {
+	// From The first day; by default, 30 days before `to`.
+	From *string `form:"from,omitempty" json:"from,omitempty"`
+
+	// To The last day; by default, today.
+	To *string `form:"to,omitempty" json:"to,omitempty"`
 }
 
 // SendCommandParams defines parameters for SendCommand.
@@ -3305,6 +3488,15 @@ type ListKeysParams struct {
 type GetLagParams struct {
 	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// ListPlansParams defines parameters for ListPlans.
+type ListPlansParams struct {
+	// PageSize The maximum number of items on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken A token from a `Link` header. Clients must not build tokens.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // PutProjectionParams defines parameters for PutProjection.
@@ -3732,6 +3924,15 @@ type DeleteUpcasterParams struct {
 	Rebuild *bool `form:"rebuild,omitempty" json:"rebuild,omitempty"`
 }
 
+// GetUsageParams defines parameters for GetUsage.
+type GetUsageParams struct {
+	// From The first day; by default, 30 days before `to`.
+	From *string `form:"from,omitempty" json:"from,omitempty"`
+
+	// To The last day; by default, today.
+	To *string `form:"to,omitempty" json:"to,omitempty"`
+}
+
 // ListWebhooksParams defines parameters for ListWebhooks.
 type ListWebhooksParams struct {
 	// PageSize The maximum number of items on a page.
@@ -3782,6 +3983,9 @@ type CreateKeyJSONRequestBody = NewKey
 
 // RotateKeyJSONRequestBody defines body for RotateKey for application/json ContentType.
 type RotateKeyJSONRequestBody = KeyRotation
+
+// PutPlanJSONRequestBody defines body for PutPlan for application/json ContentType.
+type PutPlanJSONRequestBody = LimitPlanDefinition
 
 // CreateProjectionJSONRequestBody defines body for CreateProjection for application/json ContentType.
 type CreateProjectionJSONRequestBody = Definition
@@ -3878,6 +4082,9 @@ type CreateTenantKeyJSONRequestBody = NewKey
 
 // RotateTenantKeyJSONRequestBody defines body for RotateTenantKey for application/json ContentType.
 type RotateTenantKeyJSONRequestBody = KeyRotation
+
+// PutTenantLimitsJSONRequestBody defines body for PutTenantLimits for application/json ContentType.
+type PutTenantLimitsJSONRequestBody = TenantLimits
 
 // PreviewUpcasterJSONRequestBody defines body for PreviewUpcaster for application/json ContentType.
 type PreviewUpcasterJSONRequestBody = UpcasterPreview
@@ -4231,6 +4438,13 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/admin/totals/{name} (the `GetTotals` operationId).
 	GetTotals(ctx context.Context, name Name, params *GetTotalsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ExportUsage Export the daily usage of all tenants
+	//
+	// As lines of JSON, by tenant and day, for billing. Deleted tenants are missing.
+	//
+	// Corresponds with GET /v1/admin/usage (the `ExportUsage` operationId).
+	ExportUsage(ctx context.Context, params *ExportUsageParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListAggregates List aggregate definitions
 	//
 	// Corresponds with GET /v1/aggregates (the `ListAggregates` operationId).
@@ -4484,7 +4698,7 @@ type ClientInterface interface {
 
 	// RotateKeyWithBody Rotate a key of the caller's tenant
 	//
-	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 	// secret was lost. A revoked or expired key cannot be rotated.
@@ -4496,7 +4710,7 @@ type ClientInterface interface {
 
 	// RotateKey Rotate a key of the caller's tenant
 	//
-	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 	// secret was lost. A revoked or expired key cannot be rotated.
@@ -4514,6 +4728,50 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/lag (the `GetLag` operationId).
 	GetLag(ctx context.Context, params *GetLagParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetLimits Get the limits and quotas of the caller's tenant
+	//
+	// Corresponds with GET /v1/limits (the `GetLimits` operationId).
+	GetLimits(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListPlans List plans
+	//
+	// Corresponds with GET /v1/plans (the `ListPlans` operationId).
+	ListPlans(ctx context.Context, params *ListPlansParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeletePlan Delete a plan
+	//
+	// A plan that is assigned to a tenant cannot be deleted.
+	//
+	// Corresponds with DELETE /v1/plans/{plan} (the `DeletePlan` operationId).
+	DeletePlan(ctx context.Context, plan PlanInPath, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetPlan Get a plan
+	//
+	// Corresponds with GET /v1/plans/{plan} (the `GetPlan` operationId).
+	GetPlan(ctx context.Context, plan PlanInPath, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutPlanWithBody Create or replace a plan
+	//
+	// A plan is a set of limits and quotas for the tenants that it is assigned to. What it leaves out is not limited. The plan
+	// named `default`, if there is one, is that of all tenants without a plan. A change takes effect in all processes within
+	// seconds.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/plans/{plan} (the `PutPlan` operationId).
+	PutPlanWithBody(ctx context.Context, plan PlanInPath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutPlan Create or replace a plan
+	//
+	// A plan is a set of limits and quotas for the tenants that it is assigned to. What it leaves out is not limited. The plan
+	// named `default`, if there is one, is that of all tenants without a plan. A change takes effect in all processes within
+	// seconds.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/plans/{plan} (the `PutPlan` operationId).
+	PutPlan(ctx context.Context, plan PlanInPath, body PutPlanJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListProjections List projections
 	//
@@ -5672,7 +5930,7 @@ type ClientInterface interface {
 
 	// RotateTenantKeyWithBody Rotate a tenant's key
 	//
-	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 	// secret was lost. A revoked or expired key cannot be rotated.
@@ -5684,7 +5942,7 @@ type ClientInterface interface {
 
 	// RotateTenantKey Rotate a tenant's key
 	//
-	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 	// secret was lost. A revoked or expired key cannot be rotated.
@@ -5693,6 +5951,31 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/tenants/{tenantId}/keys/{keyId}/rotate (the `RotateTenantKey` operationId).
 	RotateTenantKey(ctx context.Context, tenantId TenantId, keyId KeyId, body RotateTenantKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTenantLimits Get a tenant's limits and quotas
+	//
+	// Corresponds with GET /v1/tenants/{tenantId}/limits (the `GetTenantLimits` operationId).
+	GetTenantLimits(ctx context.Context, tenantId TenantId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutTenantLimitsWithBody Assign a plan to a tenant
+	//
+	// `limits` and `quotas` replace those of the plan for this tenant. `{}` takes the plan away. A change takes effect in all
+	// processes within seconds.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/tenants/{tenantId}/limits (the `PutTenantLimits` operationId).
+	PutTenantLimitsWithBody(ctx context.Context, tenantId TenantId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutTenantLimits Assign a plan to a tenant
+	//
+	// `limits` and `quotas` replace those of the plan for this tenant. `{}` takes the plan away. A change takes effect in all
+	// processes within seconds.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/tenants/{tenantId}/limits (the `PutTenantLimits` operationId).
+	PutTenantLimits(ctx context.Context, tenantId TenantId, body PutTenantLimitsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateTicket Create a ticket, which replaces a key for a short time
 	//
@@ -5764,6 +6047,14 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /v1/upcasters/{type}/{version} (the `PutUpcaster` operationId).
 	PutUpcaster(ctx context.Context, pType string, version int64, body PutUpcasterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetUsage Get the daily usage of the caller's tenant
+	//
+	// By UTC days. Processes save what they have counted every two seconds; one that is killed loses what it has counted since.
+	// Days are kept for 400 days.
+	//
+	// Corresponds with GET /v1/usage (the `GetUsage` operationId).
+	GetUsage(ctx context.Context, params *GetUsageParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListWebhooks List webhooks
 	//
@@ -6086,6 +6377,23 @@ func (c *Client) ListAllDocuments(ctx context.Context, name Name, params *ListAl
 // Corresponds with GET /v1/admin/totals/{name} (the `GetTotals` operationId).
 func (c *Client) GetTotals(ctx context.Context, name Name, params *GetTotalsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetTotalsRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExportUsage Export the daily usage of all tenants
+//
+// As lines of JSON, by tenant and day, for billing. Deleted tenants are missing.
+//
+// Corresponds with GET /v1/admin/usage (the `ExportUsage` operationId).
+func (c *Client) ExportUsage(ctx context.Context, params *ExportUsageParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExportUsageRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6589,7 +6897,7 @@ func (c *Client) RevokeKey(ctx context.Context, keyId KeyId, reqEditors ...Reque
 
 // RotateKeyWithBody Rotate a key of the caller's tenant
 //
-// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 // lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 // secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 // secret was lost. A revoked or expired key cannot be rotated.
@@ -6611,7 +6919,7 @@ func (c *Client) RotateKeyWithBody(ctx context.Context, keyId KeyId, contentType
 
 // RotateKey Rotate a key of the caller's tenant
 //
-// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 // lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 // secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 // secret was lost. A revoked or expired key cannot be rotated.
@@ -6640,6 +6948,110 @@ func (c *Client) RotateKey(ctx context.Context, keyId KeyId, body RotateKeyJSONR
 // Corresponds with GET /v1/lag (the `GetLag` operationId).
 func (c *Client) GetLag(ctx context.Context, params *GetLagParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetLagRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetLimits Get the limits and quotas of the caller's tenant
+//
+// Corresponds with GET /v1/limits (the `GetLimits` operationId).
+func (c *Client) GetLimits(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetLimitsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListPlans List plans
+//
+// Corresponds with GET /v1/plans (the `ListPlans` operationId).
+func (c *Client) ListPlans(ctx context.Context, params *ListPlansParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPlansRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeletePlan Delete a plan
+//
+// A plan that is assigned to a tenant cannot be deleted.
+//
+// Corresponds with DELETE /v1/plans/{plan} (the `DeletePlan` operationId).
+func (c *Client) DeletePlan(ctx context.Context, plan PlanInPath, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeletePlanRequest(c.Server, plan)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetPlan Get a plan
+//
+// Corresponds with GET /v1/plans/{plan} (the `GetPlan` operationId).
+func (c *Client) GetPlan(ctx context.Context, plan PlanInPath, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPlanRequest(c.Server, plan)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutPlanWithBody Create or replace a plan
+//
+// A plan is a set of limits and quotas for the tenants that it is assigned to. What it leaves out is not limited. The plan
+// named `default`, if there is one, is that of all tenants without a plan. A change takes effect in all processes within
+// seconds.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/plans/{plan} (the `PutPlan` operationId).
+func (c *Client) PutPlanWithBody(ctx context.Context, plan PlanInPath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutPlanRequestWithBody(c.Server, plan, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutPlan Create or replace a plan
+//
+// A plan is a set of limits and quotas for the tenants that it is assigned to. What it leaves out is not limited. The plan
+// named `default`, if there is one, is that of all tenants without a plan. A change takes effect in all processes within
+// seconds.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/plans/{plan} (the `PutPlan` operationId).
+func (c *Client) PutPlan(ctx context.Context, plan PlanInPath, body PutPlanJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutPlanRequest(c.Server, plan, body)
 	if err != nil {
 		return nil, err
 	}
@@ -9037,7 +9449,7 @@ func (c *Client) RevokeTenantKey(ctx context.Context, tenantId TenantId, keyId K
 
 // RotateTenantKeyWithBody Rotate a tenant's key
 //
-// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 // lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 // secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 // secret was lost. A revoked or expired key cannot be rotated.
@@ -9059,7 +9471,7 @@ func (c *Client) RotateTenantKeyWithBody(ctx context.Context, tenantId TenantId,
 
 // RotateTenantKey Rotate a tenant's key
 //
-// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 // lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 // secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 // secret was lost. A revoked or expired key cannot be rotated.
@@ -9069,6 +9481,61 @@ func (c *Client) RotateTenantKeyWithBody(ctx context.Context, tenantId TenantId,
 // Corresponds with POST /v1/tenants/{tenantId}/keys/{keyId}/rotate (the `RotateTenantKey` operationId).
 func (c *Client) RotateTenantKey(ctx context.Context, tenantId TenantId, keyId KeyId, body RotateTenantKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRotateTenantKeyRequest(c.Server, tenantId, keyId, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTenantLimits Get a tenant's limits and quotas
+//
+// Corresponds with GET /v1/tenants/{tenantId}/limits (the `GetTenantLimits` operationId).
+func (c *Client) GetTenantLimits(ctx context.Context, tenantId TenantId, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTenantLimitsRequest(c.Server, tenantId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutTenantLimitsWithBody Assign a plan to a tenant
+//
+// `limits` and `quotas` replace those of the plan for this tenant. `{}` takes the plan away. A change takes effect in all
+// processes within seconds.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/tenants/{tenantId}/limits (the `PutTenantLimits` operationId).
+func (c *Client) PutTenantLimitsWithBody(ctx context.Context, tenantId TenantId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutTenantLimitsRequestWithBody(c.Server, tenantId, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutTenantLimits Assign a plan to a tenant
+//
+// `limits` and `quotas` replace those of the plan for this tenant. `{}` takes the plan away. A change takes effect in all
+// processes within seconds.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/tenants/{tenantId}/limits (the `PutTenantLimits` operationId).
+func (c *Client) PutTenantLimits(ctx context.Context, tenantId TenantId, body PutTenantLimitsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutTenantLimitsRequest(c.Server, tenantId, body)
 	if err != nil {
 		return nil, err
 	}
@@ -9220,6 +9687,24 @@ func (c *Client) PutUpcasterWithBody(ctx context.Context, pType string, version 
 // Corresponds with PUT /v1/upcasters/{type}/{version} (the `PutUpcaster` operationId).
 func (c *Client) PutUpcaster(ctx context.Context, pType string, version int64, body PutUpcasterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPutUpcasterRequest(c.Server, pType, version, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetUsage Get the daily usage of the caller's tenant
+//
+// By UTC days. Processes save what they have counted every two seconds; one that is killed loses what it has counted since.
+// Days are kept for 400 days.
+//
+// Corresponds with GET /v1/usage (the `GetUsage` operationId).
+func (c *Client) GetUsage(ctx context.Context, params *GetUsageParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetUsageRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -10049,6 +10534,72 @@ func NewGetTotalsRequest(server string, name Name, params *GetTotalsParams) (*ht
 		if params.PageToken != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewExportUsageRequest constructs an http.Request for the ExportUsage method
+func NewExportUsageRequest(server string, params *ExportUsageParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/usage")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.From != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", *params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.To != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "to", *params.To, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -11285,6 +11836,214 @@ func NewGetLagRequest(server string, params *GetLagParams) (*http.Request, error
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewGetLimitsRequest constructs an http.Request for the GetLimits method
+func NewGetLimitsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/limits")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListPlansRequest constructs an http.Request for the ListPlans method
+func NewListPlansRequest(server string, params *ListPlansParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/plans")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeletePlanRequest constructs an http.Request for the DeletePlan method
+func NewDeletePlanRequest(server string, plan PlanInPath) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "plan", plan, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/plans/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetPlanRequest constructs an http.Request for the GetPlan method
+func NewGetPlanRequest(server string, plan PlanInPath) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "plan", plan, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/plans/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutPlanRequest calls the generic PutPlan builder with application/json body
+func NewPutPlanRequest(server string, plan PlanInPath, body PutPlanJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutPlanRequestWithBody(server, plan, "application/json", bodyReader)
+}
+
+// NewPutPlanRequestWithBody constructs an http.Request for the PutPlan method, with any body, and a specified content type
+func NewPutPlanRequestWithBody(server string, plan PlanInPath, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "plan", plan, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/plans/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -16627,6 +17386,87 @@ func NewRotateTenantKeyRequestWithBody(server string, tenantId TenantId, keyId K
 	return req, nil
 }
 
+// NewGetTenantLimitsRequest constructs an http.Request for the GetTenantLimits method
+func NewGetTenantLimitsRequest(server string, tenantId TenantId) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "tenantId", tenantId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tenants/%s/limits", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutTenantLimitsRequest calls the generic PutTenantLimits builder with application/json body
+func NewPutTenantLimitsRequest(server string, tenantId TenantId, body PutTenantLimitsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutTenantLimitsRequestWithBody(server, tenantId, "application/json", bodyReader)
+}
+
+// NewPutTenantLimitsRequestWithBody constructs an http.Request for the PutTenantLimits method, with any body, and a specified content type
+func NewPutTenantLimitsRequestWithBody(server string, tenantId TenantId, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "tenantId", tenantId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tenants/%s/limits", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewCreateTicketRequest constructs an http.Request for the CreateTicket method
 func NewCreateTicketRequest(server string) (*http.Request, error) {
 	var err error
@@ -16880,6 +17720,72 @@ func NewPutUpcasterRequestWithBody(server string, pType string, version int64, c
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetUsageRequest constructs an http.Request for the GetUsage method
+func NewGetUsageRequest(server string, params *GetUsageParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/usage")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.From != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", *params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.To != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "to", *params.To, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -17684,6 +18590,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/admin/totals/{name} (the `GetTotals` operationId).
 	GetTotalsWithResponse(ctx context.Context, name Name, params *GetTotalsParams, reqEditors ...RequestEditorFn) (*GetTotalsResponse, error)
 
+	// ExportUsageWithResponse Export the daily usage of all tenants
+	//
+	// As lines of JSON, by tenant and day, for billing. Deleted tenants are missing.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/usage (the `ExportUsage` operationId).
+	ExportUsageWithResponse(ctx context.Context, params *ExportUsageParams, reqEditors ...RequestEditorFn) (*ExportUsageResponse, error)
+
 	// ListAggregatesWithResponse List aggregate definitions
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -17959,7 +18874,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateKeyWithBodyWithResponse Rotate a key of the caller's tenant
 	//
-	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 	// secret was lost. A revoked or expired key cannot be rotated.
@@ -17971,7 +18886,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateKeyWithResponse Rotate a key of the caller's tenant
 	//
-	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 	// secret was lost. A revoked or expired key cannot be rotated.
@@ -17991,6 +18906,58 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/lag (the `GetLag` operationId).
 	GetLagWithResponse(ctx context.Context, params *GetLagParams, reqEditors ...RequestEditorFn) (*GetLagResponse, error)
+
+	// GetLimitsWithResponse Get the limits and quotas of the caller's tenant
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/limits (the `GetLimits` operationId).
+	GetLimitsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetLimitsResponse, error)
+
+	// ListPlansWithResponse List plans
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/plans (the `ListPlans` operationId).
+	ListPlansWithResponse(ctx context.Context, params *ListPlansParams, reqEditors ...RequestEditorFn) (*ListPlansResponse, error)
+
+	// DeletePlanWithResponse Delete a plan
+	//
+	// A plan that is assigned to a tenant cannot be deleted.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/plans/{plan} (the `DeletePlan` operationId).
+	DeletePlanWithResponse(ctx context.Context, plan PlanInPath, reqEditors ...RequestEditorFn) (*DeletePlanResponse, error)
+
+	// GetPlanWithResponse Get a plan
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/plans/{plan} (the `GetPlan` operationId).
+	GetPlanWithResponse(ctx context.Context, plan PlanInPath, reqEditors ...RequestEditorFn) (*GetPlanResponse, error)
+
+	// PutPlanWithBodyWithResponse Create or replace a plan
+	//
+	// A plan is a set of limits and quotas for the tenants that it is assigned to. What it leaves out is not limited. The plan
+	// named `default`, if there is one, is that of all tenants without a plan. A change takes effect in all processes within
+	// seconds.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/plans/{plan} (the `PutPlan` operationId).
+	PutPlanWithBodyWithResponse(ctx context.Context, plan PlanInPath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutPlanResponse, error)
+
+	// PutPlanWithResponse Create or replace a plan
+	//
+	// A plan is a set of limits and quotas for the tenants that it is assigned to. What it leaves out is not limited. The plan
+	// named `default`, if there is one, is that of all tenants without a plan. A change takes effect in all processes within
+	// seconds.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/plans/{plan} (the `PutPlan` operationId).
+	PutPlanWithResponse(ctx context.Context, plan PlanInPath, body PutPlanJSONRequestBody, reqEditors ...RequestEditorFn) (*PutPlanResponse, error)
 
 	// ListProjectionsWithResponse List projections
 	//
@@ -19279,7 +20246,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateTenantKeyWithBodyWithResponse Rotate a tenant's key
 	//
-	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 	// secret was lost. A revoked or expired key cannot be rotated.
@@ -19291,7 +20258,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateTenantKeyWithResponse Rotate a tenant's key
 	//
-	// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+	// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 	// lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 	// secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 	// secret was lost. A revoked or expired key cannot be rotated.
@@ -19300,6 +20267,33 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/tenants/{tenantId}/keys/{keyId}/rotate (the `RotateTenantKey` operationId).
 	RotateTenantKeyWithResponse(ctx context.Context, tenantId TenantId, keyId KeyId, body RotateTenantKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*RotateTenantKeyResponse, error)
+
+	// GetTenantLimitsWithResponse Get a tenant's limits and quotas
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/tenants/{tenantId}/limits (the `GetTenantLimits` operationId).
+	GetTenantLimitsWithResponse(ctx context.Context, tenantId TenantId, reqEditors ...RequestEditorFn) (*GetTenantLimitsResponse, error)
+
+	// PutTenantLimitsWithBodyWithResponse Assign a plan to a tenant
+	//
+	// `limits` and `quotas` replace those of the plan for this tenant. `{}` takes the plan away. A change takes effect in all
+	// processes within seconds.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/tenants/{tenantId}/limits (the `PutTenantLimits` operationId).
+	PutTenantLimitsWithBodyWithResponse(ctx context.Context, tenantId TenantId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutTenantLimitsResponse, error)
+
+	// PutTenantLimitsWithResponse Assign a plan to a tenant
+	//
+	// `limits` and `quotas` replace those of the plan for this tenant. `{}` takes the plan away. A change takes effect in all
+	// processes within seconds.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/tenants/{tenantId}/limits (the `PutTenantLimits` operationId).
+	PutTenantLimitsWithResponse(ctx context.Context, tenantId TenantId, body PutTenantLimitsJSONRequestBody, reqEditors ...RequestEditorFn) (*PutTenantLimitsResponse, error)
 
 	// CreateTicketWithResponse Create a ticket, which replaces a key for a short time
 	//
@@ -19379,6 +20373,16 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PUT /v1/upcasters/{type}/{version} (the `PutUpcaster` operationId).
 	PutUpcasterWithResponse(ctx context.Context, pType string, version int64, body PutUpcasterJSONRequestBody, reqEditors ...RequestEditorFn) (*PutUpcasterResponse, error)
+
+	// GetUsageWithResponse Get the daily usage of the caller's tenant
+	//
+	// By UTC days. Processes save what they have counted every two seconds; one that is killed loses what it has counted since.
+	// Days are kept for 400 days.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/usage (the `GetUsage` operationId).
+	GetUsageWithResponse(ctx context.Context, params *GetUsageParams, reqEditors ...RequestEditorFn) (*GetUsageResponse, error)
 
 	// ListWebhooksWithResponse List webhooks
 	//
@@ -20070,6 +21074,47 @@ func (r GetTotalsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetTotalsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ExportUsageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ExportUsageResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ExportUsageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ExportUsageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExportUsageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExportUsageResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -21174,6 +22219,288 @@ func (r GetLagResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetLagResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetLimitsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CurrentLimits
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetLimitsResponse) GetJSON200() *CurrentLimits {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetLimitsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetLimitsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetLimitsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetLimitsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetLimitsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListPlansResponse200Headers the declared response headers of an HTTP 200 response for ListPlans
+type ListPlansResponse200Headers struct {
+	Link *string
+}
+
+type ListPlansResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *LimitPlanList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListPlansResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListPlansResponse) GetJSON200() *LimitPlanList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListPlansResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListPlansResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListPlansResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListPlansResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListPlansResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeletePlanResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DeletePlanResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r DeletePlanResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeletePlanResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeletePlanResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeletePlanResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeletePlanResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeletePlanResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetPlanResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *LimitPlan
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetPlanResponse) GetJSON200() *LimitPlan {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetPlanResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetPlanResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetPlanResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetPlanResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetPlanResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetPlanResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// PutPlanResponse201Headers the declared response headers of an HTTP 201 response for PutPlan
+type PutPlanResponse201Headers struct {
+	Location *string
+}
+
+type PutPlanResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *LimitPlan
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *LimitPlan
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers201 the parsed response headers for an HTTP 201 response
+	Headers201 *PutPlanResponse201Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutPlanResponse) GetJSON200() *LimitPlan {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutPlanResponse) GetJSON201() *LimitPlan {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r PutPlanResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutPlanResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutPlanResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutPlanResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutPlanResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutPlanResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -26645,6 +27972,116 @@ func (r RotateTenantKeyResponse) ContentType() string {
 	return ""
 }
 
+type GetTenantLimitsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AssignedLimits
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetTenantLimitsResponse) GetJSON200() *AssignedLimits {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetTenantLimitsResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetTenantLimitsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetTenantLimitsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetTenantLimitsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetTenantLimitsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetTenantLimitsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutTenantLimitsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AssignedLimits
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutTenantLimitsResponse) GetJSON200() *AssignedLimits {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PutTenantLimitsResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutTenantLimitsResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutTenantLimitsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutTenantLimitsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutTenantLimitsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutTenantLimitsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type CreateTicketResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -26969,6 +28406,54 @@ func (r PutUpcasterResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r PutUpcasterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetUsageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *UsageList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetUsageResponse) GetJSON200() *UsageList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetUsageResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetUsageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetUsageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetUsageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetUsageResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -27958,6 +29443,21 @@ func (c *ClientWithResponses) GetTotalsWithResponse(ctx context.Context, name Na
 	return ParseGetTotalsResponse(rsp)
 }
 
+// ExportUsageWithResponse Export the daily usage of all tenants
+//
+// As lines of JSON, by tenant and day, for billing. Deleted tenants are missing.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/usage (the `ExportUsage` operationId).
+func (c *ClientWithResponses) ExportUsageWithResponse(ctx context.Context, params *ExportUsageParams, reqEditors ...RequestEditorFn) (*ExportUsageResponse, error) {
+	rsp, err := c.ExportUsage(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExportUsageResponse(rsp)
+}
+
 // ListAggregatesWithResponse List aggregate definitions
 //
 // Returns a wrapper object for the known response body format(s).
@@ -28377,7 +29877,7 @@ func (c *ClientWithResponses) RevokeKeyWithResponse(ctx context.Context, keyId K
 
 // RotateKeyWithBodyWithResponse Rotate a key of the caller's tenant
 //
-// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 // lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 // secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 // secret was lost. A revoked or expired key cannot be rotated.
@@ -28395,7 +29895,7 @@ func (c *ClientWithResponses) RotateKeyWithBodyWithResponse(ctx context.Context,
 
 // RotateKeyWithResponse Rotate a key of the caller's tenant
 //
-// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 // lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 // secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 // secret was lost. A revoked or expired key cannot be rotated.
@@ -28426,6 +29926,94 @@ func (c *ClientWithResponses) GetLagWithResponse(ctx context.Context, params *Ge
 		return nil, err
 	}
 	return ParseGetLagResponse(rsp)
+}
+
+// GetLimitsWithResponse Get the limits and quotas of the caller's tenant
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/limits (the `GetLimits` operationId).
+func (c *ClientWithResponses) GetLimitsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetLimitsResponse, error) {
+	rsp, err := c.GetLimits(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetLimitsResponse(rsp)
+}
+
+// ListPlansWithResponse List plans
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/plans (the `ListPlans` operationId).
+func (c *ClientWithResponses) ListPlansWithResponse(ctx context.Context, params *ListPlansParams, reqEditors ...RequestEditorFn) (*ListPlansResponse, error) {
+	rsp, err := c.ListPlans(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListPlansResponse(rsp)
+}
+
+// DeletePlanWithResponse Delete a plan
+//
+// A plan that is assigned to a tenant cannot be deleted.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/plans/{plan} (the `DeletePlan` operationId).
+func (c *ClientWithResponses) DeletePlanWithResponse(ctx context.Context, plan PlanInPath, reqEditors ...RequestEditorFn) (*DeletePlanResponse, error) {
+	rsp, err := c.DeletePlan(ctx, plan, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeletePlanResponse(rsp)
+}
+
+// GetPlanWithResponse Get a plan
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/plans/{plan} (the `GetPlan` operationId).
+func (c *ClientWithResponses) GetPlanWithResponse(ctx context.Context, plan PlanInPath, reqEditors ...RequestEditorFn) (*GetPlanResponse, error) {
+	rsp, err := c.GetPlan(ctx, plan, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPlanResponse(rsp)
+}
+
+// PutPlanWithBodyWithResponse Create or replace a plan
+//
+// A plan is a set of limits and quotas for the tenants that it is assigned to. What it leaves out is not limited. The plan
+// named `default`, if there is one, is that of all tenants without a plan. A change takes effect in all processes within
+// seconds.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/plans/{plan} (the `PutPlan` operationId).
+func (c *ClientWithResponses) PutPlanWithBodyWithResponse(ctx context.Context, plan PlanInPath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutPlanResponse, error) {
+	rsp, err := c.PutPlanWithBody(ctx, plan, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutPlanResponse(rsp)
+}
+
+// PutPlanWithResponse Create or replace a plan
+//
+// A plan is a set of limits and quotas for the tenants that it is assigned to. What it leaves out is not limited. The plan
+// named `default`, if there is one, is that of all tenants without a plan. A change takes effect in all processes within
+// seconds.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/plans/{plan} (the `PutPlan` operationId).
+func (c *ClientWithResponses) PutPlanWithResponse(ctx context.Context, plan PlanInPath, body PutPlanJSONRequestBody, reqEditors ...RequestEditorFn) (*PutPlanResponse, error) {
+	rsp, err := c.PutPlan(ctx, plan, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutPlanResponse(rsp)
 }
 
 // ListProjectionsWithResponse List projections
@@ -30453,7 +32041,7 @@ func (c *ClientWithResponses) RevokeTenantKeyWithResponse(ctx context.Context, t
 
 // RotateTenantKeyWithBodyWithResponse Rotate a tenant's key
 //
-// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 // lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 // secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 // secret was lost. A revoked or expired key cannot be rotated.
@@ -30471,7 +32059,7 @@ func (c *ClientWithResponses) RotateTenantKeyWithBodyWithResponse(ctx context.Co
 
 // RotateTenantKeyWithResponse Rotate a tenant's key
 //
-// Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
 // lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
 // secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
 // secret was lost. A revoked or expired key cannot be rotated.
@@ -30485,6 +32073,51 @@ func (c *ClientWithResponses) RotateTenantKeyWithResponse(ctx context.Context, t
 		return nil, err
 	}
 	return ParseRotateTenantKeyResponse(rsp)
+}
+
+// GetTenantLimitsWithResponse Get a tenant's limits and quotas
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/tenants/{tenantId}/limits (the `GetTenantLimits` operationId).
+func (c *ClientWithResponses) GetTenantLimitsWithResponse(ctx context.Context, tenantId TenantId, reqEditors ...RequestEditorFn) (*GetTenantLimitsResponse, error) {
+	rsp, err := c.GetTenantLimits(ctx, tenantId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetTenantLimitsResponse(rsp)
+}
+
+// PutTenantLimitsWithBodyWithResponse Assign a plan to a tenant
+//
+// `limits` and `quotas` replace those of the plan for this tenant. `{}` takes the plan away. A change takes effect in all
+// processes within seconds.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/tenants/{tenantId}/limits (the `PutTenantLimits` operationId).
+func (c *ClientWithResponses) PutTenantLimitsWithBodyWithResponse(ctx context.Context, tenantId TenantId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutTenantLimitsResponse, error) {
+	rsp, err := c.PutTenantLimitsWithBody(ctx, tenantId, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutTenantLimitsResponse(rsp)
+}
+
+// PutTenantLimitsWithResponse Assign a plan to a tenant
+//
+// `limits` and `quotas` replace those of the plan for this tenant. `{}` takes the plan away. A change takes effect in all
+// processes within seconds.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/tenants/{tenantId}/limits (the `PutTenantLimits` operationId).
+func (c *ClientWithResponses) PutTenantLimitsWithResponse(ctx context.Context, tenantId TenantId, body PutTenantLimitsJSONRequestBody, reqEditors ...RequestEditorFn) (*PutTenantLimitsResponse, error) {
+	rsp, err := c.PutTenantLimits(ctx, tenantId, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutTenantLimitsResponse(rsp)
 }
 
 // CreateTicketWithResponse Create a ticket, which replaces a key for a short time
@@ -30612,6 +32245,22 @@ func (c *ClientWithResponses) PutUpcasterWithResponse(ctx context.Context, pType
 		return nil, err
 	}
 	return ParsePutUpcasterResponse(rsp)
+}
+
+// GetUsageWithResponse Get the daily usage of the caller's tenant
+//
+// By UTC days. Processes save what they have counted every two seconds; one that is killed loses what it has counted since.
+// Days are kept for 400 days.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/usage (the `GetUsage` operationId).
+func (c *ClientWithResponses) GetUsageWithResponse(ctx context.Context, params *GetUsageParams, reqEditors ...RequestEditorFn) (*GetUsageResponse, error) {
+	rsp, err := c.GetUsage(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetUsageResponse(rsp)
 }
 
 // ListWebhooksWithResponse List webhooks
@@ -31256,6 +32905,32 @@ func ParseGetTotalsResponse(rsp *http.Response) (*GetTotalsResponse, error) {
 			headers.Link = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseExportUsageResponse parses an HTTP response from a ExportUsageWithResponse call
+func ParseExportUsageResponse(rsp *http.Response) (*ExportUsageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExportUsageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
 	}
 
 	return response, nil
@@ -32144,6 +33819,228 @@ func ParseGetLagResponse(rsp *http.Response) (*GetLagResponse, error) {
 		}
 		response.ApplicationproblemJSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseGetLimitsResponse parses an HTTP response from a GetLimitsWithResponse call
+func ParseGetLimitsResponse(rsp *http.Response) (*GetLimitsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetLimitsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CurrentLimits
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListPlansResponse parses an HTTP response from a ListPlansWithResponse call
+func ParseListPlansResponse(rsp *http.Response) (*ListPlansResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListPlansResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest LimitPlanList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListPlansResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseDeletePlanResponse parses an HTTP response from a DeletePlanWithResponse call
+func ParseDeletePlanResponse(rsp *http.Response) (*DeletePlanResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeletePlanResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetPlanResponse parses an HTTP response from a GetPlanWithResponse call
+func ParseGetPlanResponse(rsp *http.Response) (*GetPlanResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetPlanResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest LimitPlan
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutPlanResponse parses an HTTP response from a PutPlanWithResponse call
+func ParsePutPlanResponse(rsp *http.Response) (*PutPlanResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutPlanResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest LimitPlan
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest LimitPlan
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 201:
+		var headers PutPlanResponse201Headers
+		if values := rsp.Header.Values("Location"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Location = &value
+		}
+		response.Headers201 = &headers
 	}
 
 	return response, nil
@@ -36462,6 +38359,86 @@ func ParseRotateTenantKeyResponse(rsp *http.Response) (*RotateTenantKeyResponse,
 	return response, nil
 }
 
+// ParseGetTenantLimitsResponse parses an HTTP response from a GetTenantLimitsWithResponse call
+func ParseGetTenantLimitsResponse(rsp *http.Response) (*GetTenantLimitsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetTenantLimitsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AssignedLimits
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutTenantLimitsResponse parses an HTTP response from a PutTenantLimitsWithResponse call
+func ParsePutTenantLimitsResponse(rsp *http.Response) (*PutTenantLimitsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutTenantLimitsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AssignedLimits
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseCreateTicketResponse parses an HTTP response from a CreateTicketWithResponse call
 func ParseCreateTicketResponse(rsp *http.Response) (*CreateTicketResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -36689,6 +38666,39 @@ func ParsePutUpcasterResponse(rsp *http.Response) (*PutUpcasterResponse, error) 
 			return nil, err
 		}
 		response.ApplicationproblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetUsageResponse parses an HTTP response from a GetUsageWithResponse call
+func ParseGetUsageResponse(rsp *http.Response) (*GetUsageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetUsageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest UsageList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Code lets a client tell errors apart. The set of codes is closed. The API gives each code one HTTP status and one
@@ -55,6 +56,8 @@ type Error struct {
 	Reason         string   // with CodeRejected: what the command's definition calls it
 	Parts          []*Error // the single errors, if Message summarizes several
 	Violations     []Violation
+	Quota          *QuotaUse     // with CodeQuotaExceeded, if the quota is one of a plan
+	RetryAfter     time.Duration // with CodeTooManyRequests, if it is known when a retry may succeed; 0: it is not
 
 	FailedCondition *FailedCondition // with CodeConditionFailed
 }

@@ -66,6 +66,20 @@ type NewEvent struct {
 	OccurredAt time.Time       // zero if none was given; kept to the microsecond
 }
 
+// Bytes returns the size of the event as limits and usage count it: its type, data and metadata as they were sent.
+func (e *NewEvent) Bytes() int { return len(e.Type) + len(e.Data) + len(e.Metadata) }
+
+// Size returns the number of events of the append, and their bytes.
+func (a Append) Size() (events, bytes int64) {
+	for i := range a.Streams {
+		events += int64(len(a.Streams[i].Events))
+		for j := range a.Streams[i].Events {
+			bytes += int64(a.Streams[i].Events[j].Bytes())
+		}
+	}
+	return events, bytes
+}
+
 // Expected is the version that a stream must have before an append: a number, or one of Any, None and Exists.
 type Expected int64
 

@@ -55,6 +55,7 @@ type DB struct {
 	RetentionChanged   Subscribers[domain.TenantID]
 	WebhooksChanged    Subscribers[domain.TenantID]
 	SchemasChanged     Subscribers[domain.TenantID]
+	LimitsChanged      Subscribers[struct{}]
 
 	// Unprintable is called when a read fails on rows that PostgreSQL cannot print. It makes them readable and returns
 	// their number; the read is then repeated. It must be set before the first read; nil: such reads fail.

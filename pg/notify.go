@@ -22,6 +22,7 @@ const (
 	RetentionChannel   = "manifold_retention"   // the payload is the tenant
 	WebhooksChannel    = "manifold_webhooks"    // the payload is the tenant
 	SchemasChannel     = "manifold_schemas"     // the payload is the tenant
+	LimitsChannel      = "manifold_limits"      // the payload is the tenant, or empty for plans
 )
 
 // ListenerName precedes a process's id in the names of listening connections.

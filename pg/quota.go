@@ -23,16 +23,24 @@ func (q Quota) Check(ctx context.Context, tx pgx.Tx, tenant domain.TenantID) err
 	if tenant == domain.Everyone {
 		return nil
 	}
-	statement := "select count(*) from " + q.Table + " t where t.tenant_id = $1"
-	if q.Where != "" {
-		statement += " and " + q.Where
-	}
-	var count int
-	if err := tx.QueryRow(ctx, statement, tenant).Scan(&count); err != nil {
-		return fmt.Errorf("count the %s: %w", q.Items, err)
+	count, err := q.Count(ctx, tx, tenant)
+	if err != nil {
+		return err
 	}
 	if count > q.Max {
 		return domain.Errorf(domain.CodeQuotaExceeded, "", "the tenant has %d %s, the most it may have; remove one that is no longer needed", count-1, q.Items)
 	}
 	return nil
+}
+
+// Count returns how many the tenant has, as the transaction sees it.
+func (q Quota) Count(ctx context.Context, tx pgx.Tx, tenant domain.TenantID) (count int, err error) {
+	statement := "select count(*) from " + q.Table + " t where t.tenant_id = $1"
+	if q.Where != "" {
+		statement += " and " + q.Where
+	}
+	if err := tx.QueryRow(ctx, statement, tenant).Scan(&count); err != nil {
+		return 0, fmt.Errorf("count the %s: %w", q.Items, err)
+	}
+	return count, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/pg"
 )
 
@@ -477,6 +478,13 @@ func (v *verdict) carryOut(ctx context.Context, tx pgx.Tx, tenant domain.TenantI
 	}
 	if err := v.removeTags(ctx, tx, tenant, &batch); err != nil {
 		return err
+	}
+	if len(v.remove) > 0 {
+		positions := make([]int64, len(v.remove))
+		for i, e := range v.remove {
+			positions[i] = e.position
+		}
+		batch.Queue(limits.Uncount.SQL, tenant, positions)
 	}
 	if len(v.remove) > len(v.single) {
 		batch.Queue(retentionRemove.SQL, tenant, category, v.after, v.upTo, orEmpty(v.stay)).Exec(count)

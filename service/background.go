@@ -7,6 +7,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/erasure"
+	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/projection"
 )
 
@@ -27,6 +28,12 @@ func (p *Process) startBackground(ctx context.Context) {
 	if p.tokens != nil {
 		start("load the keys of issuers", p.tokens.Run)
 	}
+	start("follow changes of limits", func(ctx context.Context) error {
+		return p.store.ListenLimits(ctx, p.limits.Notice)
+	})
+	start("read limits", p.limits.Run)
+	start("lease limits", p.limiter.Run)
+	start("save usage", p.meter.Run)
 	start("follow changes of schemas", func(ctx context.Context) error {
 		return p.store.ListenSchemas(ctx, p.noticeSchemas)
 	})
@@ -93,6 +100,7 @@ func (p *Process) startBackground(ctx context.Context) {
 	startLonger("announce the process", p.members.Run)
 	start("work on rebuilds", p.rebuilds.Run)
 	start("remove events", p.retention.Run)
+	start("count stored events", (&limits.Counter{Store: p.store.LimitTables, Settings: p.limits, Owns: p.members.Owns, Log: p.log}).Run)
 	start("retag events", p.schemas.Run)
 	start("follow changes of retention policies", func(ctx context.Context) error {
 		return p.store.ListenRetention(ctx, p.retention.Notice)

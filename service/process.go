@@ -28,6 +28,7 @@ import (
 	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection"
@@ -39,6 +40,7 @@ import (
 	"github.com/manifold-es/manifold/telemetry"
 	"github.com/manifold-es/manifold/telemetry/tracing"
 	"github.com/manifold-es/manifold/upcasting"
+	"github.com/manifold-es/manifold/usage"
 )
 
 // Process is one running process of the service, wired together from a configuration. Any number of processes may run
@@ -57,6 +59,9 @@ type Process struct {
 	ownWatch    atomic.Pointer[database]  // the log's own database; nil: none, or not open yet
 	keys        *auth.Keys
 	tokens      *oidc.Verifier   // nil: no issuer is configured
+	limits      *limits.Settings // of all tenants
+	limiter     *limits.Limiter
+	meter       *usage.Meter
 	budget      *budget.Requests // limits the cost of requests that fold
 	upcasters   *upcasting.Upcasters
 	schemas     *schema.Schemas

@@ -10,6 +10,7 @@ import (
 
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/tables"
@@ -91,6 +92,10 @@ func (p *Process) tryAssemble(ctx context.Context, e Extensions) error {
 	p.egresses, p.deployLater = nil, nil
 	p.ownWatch.Store(nil)
 	if err := p.connect(ctx, e); err != nil {
+		return err
+	}
+	var err error
+	if p.limits, err = limits.LoadSettings(ctx, p.store.LimitTables, p.log); err != nil {
 		return err
 	}
 	if err := p.wire(e); err != nil {

@@ -14,10 +14,12 @@ import (
 	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/delivery/reactor"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/listen"
 	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/schema"
 	"github.com/manifold-es/manifold/upcasting"
+	"github.com/manifold-es/manifold/usage"
 )
 
 // appender appends with append: schema.Schemas.Append for what clients send, and AppendAnyway for changes of projections
@@ -25,12 +27,22 @@ import (
 type appender struct {
 	append func(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
 	states *aggregate.States
+	meter  *usage.Meter
 }
 
 func (a appender) Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
+	if pass := limits.From(ctx); pass != nil {
+		events, bytes := request.Size()
+		if err := pass.Append(ctx, events, bytes); err != nil {
+			return domain.Appended{}, err
+		}
+	}
 	appended, err := a.append(ctx, tenant, request)
 	if err == nil {
 		a.states.Appended(tenant, appended)
+		if !appended.Duplicate {
+			a.meter.Of(tenant).Appended(request.Size())
+		}
 	}
 	return appended, err
 }
@@ -63,14 +75,15 @@ func (p *Process) wire(e Extensions) error {
 	if p.keys, err = auth.NewKeys(auth.Config{Store: p.store.KeyTables, Operators: operators, Tokens: p.tokens, TokenRules: rules, Address: listen.ClientAddress, Log: p.log}); err != nil {
 		return err
 	}
-	limits := p.config.Limits
-	p.budget = budget.New(budget.Limits{Places: limits.Folds, TenantPlaces: limits.TenantFolds, Steps: limits.FoldSteps, Time: limits.FoldTime})
+	p.meter = usage.NewMeter(p.store.UsageTables, p.log)
+	configured := p.config.Limits
+	p.budget = budget.New(budget.Limits{Places: configured.Folds, TenantPlaces: configured.TenantFolds, Steps: configured.FoldSteps, Time: configured.FoldTime, Used: func(tenant domain.TenantID) func(int) { return p.meter.Of(tenant).Steps }})
 	if p.upcasters, err = upcasting.New(p.store.Registry, p.store.Log, p.budget); err != nil {
 		return err
 	}
 	p.schemas, err = schema.New(schema.Config{
 		Store: p.store.SchemaTables, Events: p.store.Log, Upcasters: p.upcasters, Requests: p.budget, Log: p.log, Violated: p.metrics.SchemasViolated,
-		Settle: schema.DefaultSettle + max(0, 4*(limits.FoldTime-budget.DefaultTime)), // requests may take longer by so much
+		Settle: schema.DefaultSettle + max(0, 4*(configured.FoldTime-budget.DefaultTime)), // requests may take longer by so much
 		Owns:   func(tenant domain.TenantID) bool { return p.members.Owns(tenant) }, Retagged: p.metrics.EventsRetagged,
 	})
 	if err != nil {
@@ -79,6 +92,7 @@ func (p *Process) wire(e Extensions) error {
 	if p.states, err = aggregate.New(aggregate.Config{Store: p.store.AggregateTables, Events: p.store.Log, Upcasters: p.upcasters, Tagger: p.schemas.Tagger, Requests: p.budget, Log: p.log}); err != nil {
 		return err
 	}
+	p.limiter = limits.NewLimiter(limits.Config{Store: p.store.LimitTables, Settings: p.limits, Process: p.id.String(), Log: p.log})
 	if err := p.wireProjections(e); err != nil {
 		return err
 	}
@@ -97,7 +111,7 @@ func (p *Process) wire(e Extensions) error {
 	p.wireReports()
 	sources = append(sources, p.webhooks, p.reactors, p.changes, p.reports) // what the service itself consumes
 	p.consumers = consume.New(consume.Config{Heads: p.store.Heads, Sources: sources, Owns: p.members.Owns, Log: p.log})
-	appends := appender{p.schemas.Append, p.states}
+	appends := appender{p.schemas.Append, p.states, p.meter}
 	commands := aggregate.NewCommands(p.states, appends, p.metrics.Decided)
 	for _, decider := range e.Deciders {
 		if err := commands.Register(decider.Category, decider.Command, decider.Decide, decider.Options...); err != nil {
@@ -111,9 +125,9 @@ func (p *Process) wire(e Extensions) error {
 func (p *Process) wireAPI(e Extensions, appends appender, commands *aggregate.Commands) error {
 	var err error
 	p.api, err = api.New(api.Config{
-		Log: p.store.Log, Appends: appends, Commands: commands, Keys: p.keys, KeyTables: p.store.KeyTables, Tenants: p.store.TenantTables,
+		Log: p.store.Log, Appends: appends, Commands: commands, Keys: p.keys, KeyTables: p.store.KeyTables, LimitTables: p.store.LimitTables, UsageTables: p.store.UsageTables, Tenants: p.store.TenantTables,
 		Members: p.store.MemberTables, Aggregates: p.states, Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters, Schemas: p.schemas,
-		Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention, Reports: p.reports, Totals: p.totals,
+		Limits: p.limiter, Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention, Reports: p.reports, Totals: p.totals,
 		Tokens: p.tokens, SignIns: p.signIns(),
 		Docs: e.Docs, Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log, Tracer: p.tracer,
 		BodyBytes: int64(p.config.Limits.QueueBytes), TenantBodyBytes: int64(p.config.Limits.TenantQueueBytes),

@@ -22,7 +22,8 @@ func (p *Process) wireSubscriptions() {
 		Store: p.store.GroupTables, Events: p.store.Log, Bytes: int(p.config.Limits.GroupBytes), Log: p.log, Changed: p.groupChanged,
 		Observer: group.Observer{
 			Acked: p.metrics.Acked, Expired: p.metrics.Expired, Parked: p.metrics.DeadLettered, Received: p.metrics.Received,
-			Nacked: func(action domain.NackAction, events int) { p.metrics.Nacked(string(action), events) },
+			Delivered: func(tenant domain.TenantID, events int) { p.meter.Of(tenant).Delivered(events) },
+			Nacked:    func(action domain.NackAction, events int) { p.metrics.Nacked(string(action), events) },
 		},
 	})
 	p.metrics.CollectEventsInFlight(p.groups.InFlight)
@@ -60,7 +61,7 @@ func (p *Process) wireReactors(e Extensions) (err error) {
 		return err
 	}
 	p.changes = reactor.NewChanges(reactor.ChangesConfig{
-		Registry: p.store.Registry, Births: p.store.GroupTables, Events: p.store.Log, Appends: appender{p.schemas.AppendAnyway, p.states}, Groups: p.groups, Projections: p.catalog,
+		Registry: p.store.Registry, Births: p.store.GroupTables, Events: p.store.Log, Appends: appender{p.schemas.AppendAnyway, p.states, p.meter}, Groups: p.groups, Projections: p.catalog,
 		Notice: func(tenant domain.TenantID) { p.consumers.Notice(tenant) },
 		Seen: func(id domain.ProjectionID) {
 			if p.reactors.Watches(id.Name) {
@@ -78,8 +79,8 @@ func (p *Process) wireReactors(e Extensions) (err error) {
 // wireReports creates the part that appends reports. A process that only answers requests uses it to enable them.
 func (p *Process) wireReports() {
 	p.reports = report.New(report.Config{
-		Store: p.store.ReportTables, Append: appender{p.schemas.AppendAnyway, p.states}.Append, Events: p.store.Log, Groups: p.store.GroupTables,
-		Webhooks: p.store.WebhookTables, Registry: p.store.Registry, Projections: p.catalog, Reported: p.metrics.Reported, Log: p.log,
+		Store: p.store.ReportTables, Append: appender{p.schemas.AppendAnyway, p.states, p.meter}.Append, Events: p.store.Log, Groups: p.store.GroupTables,
+		Webhooks: p.store.WebhookTables, Registry: p.store.Registry, Projections: p.catalog, Quotas: p.limits.QuotasInUse, Reported: p.metrics.Reported, Log: p.log,
 		Notice: func(tenant domain.TenantID) { p.consumers.Notice(tenant) },
 	})
 }

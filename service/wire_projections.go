@@ -55,6 +55,7 @@ func (p *Process) wireProjections(e Extensions) error {
 			Turn: func(id domain.ProjectionID) { p.metrics.Turned(id.Name, id.Shared()) },
 			Batch: func(b projection.BatchInfo) {
 				p.metrics.Projected(b.Projection.Name, b.Projection.Shared(), b.Events)
+				p.meter.Of(b.Tenant).Documents(b.Documents)
 				p.metrics.Lag(b.Projection.Name, b.Projection.Shared(), b.Lag)
 			},
 			Fault: func(f domain.Fault) { p.metrics.Faulted(f.Name, f.Shared()) },

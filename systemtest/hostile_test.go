@@ -74,8 +74,11 @@ func TestHostileTenant(t *testing.T) { // not parallel: it measures
 	baseline.during(t, quiet, phase)
 	t.Logf("alone:     %s", baseline)
 
-	for _, name := range append(slices.Sorted(maps.Keys(attacks)), "all together") {
+	for _, name := range append(slices.Sorted(maps.Keys(attacks)), "all together", aboveItsLimits) {
 		under := newGauge()
+		if name == aboveItsLimits {
+			operator.must(t, 200, nil, "PUT", "/v1/tenants/"+hostileID+"/limits", []byte(`{"limits":{"requests":{"perSecond":50},"events":{"perSecond":50},"requestsInFlight":20}}`))
+		}
 		attacker := startAttack(t, name, assault{Address: s.address, Key: hostile.key, Operations: operationsOf(t, mine), Phase: phase})
 		under.during(t, quiet, phase)
 		for _, fault := range attacker() {
@@ -99,6 +102,7 @@ func TestHostileTenant(t *testing.T) { // not parallel: it measures
 	if peak := s.peakMemory(t); peak > hostileMemory {
 		t.Errorf("the service needed %d MiB; at most %d are allowed", peak>>20, hostileMemory>>20)
 	}
+	operator.must(t, 200, nil, "PUT", "/v1/tenants/"+hostileID+"/limits", []byte(`{}`))
 	attacker := startAttack(t, "all together", assault{Address: s.address, Key: hostile.key, Operations: operationsOf(t, mine), Phase: phase})
 	<-time.After(phase / 2)
 	s.terminate(t, hostileStop+shutdownMargin)
@@ -253,6 +257,9 @@ var attacks = map[string]func(x *attacker, ctx context.Context){
 	"commands":       (*attacker).commands,
 }
 
+// aboveItsLimits is the attack "appends" by a tenant whose limits allow far less.
+const aboveItsLimits = "above its limits"
+
 // attacker is the hostile tenant's program.
 type attacker struct {
 	assault
@@ -272,6 +279,9 @@ func attack(name string) error {
 	x.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 200}, Timeout: 30 * time.Second}
 	ctx, cancel := context.WithTimeout(context.Background(), x.Phase)
 	defer cancel()
+	if name == aboveItsLimits {
+		name = "appends"
+	}
 	if name != "all together" {
 		attacks[name](x, ctx)
 		return nil

@@ -108,7 +108,7 @@ func (s *side) path(path string) string {
 	return strings.NewReplacer(
 		"{streamId}", "order-1", "{category}", "order", "{name}", "orders", "{documentId}", "order-1",
 		"{rebuildId}", s.rebuild, "{tenantId}", s.id, "{keyId}", s.spareKey, "{type}", "Placed", "{version}", "1",
-		"{eventId}", sharedID, "{memberId}", s.member, "{secretId}", s.secret, "{projection}", "orders", "{key}", "order-1", "{position}", "1", "{id}", "4", "{command}", "Place",
+		"{eventId}", sharedID, "{memberId}", s.member, "{secretId}", s.secret, "{projection}", "orders", "{key}", "order-1", "{position}", "1", "{id}", "4", "{command}", "Place", "{plan}", "of-"+s.mark,
 	).Replace(path)
 }
 
@@ -274,6 +274,15 @@ var tries = map[string]try{
 	"getTotals":        {status: []int{404}}, // likewise
 	"getTenant":        {status: []int{200}, own: true},
 	"changeTenant":     {body: text(`{"state":"active"}`), status: []int{200}, own: true},
+	"putPlan":          {body: text(`{"limits":{"requests":{"perSecond":100000}},"quotas":{"webhooks":100}}`), status: []int{201}},
+	"getPlan":          {status: []int{200}},
+	"listPlans":        {status: []int{200}},
+	"putTenantLimits":  {body: text(`{"quotas":{"keys":900}}`), status: []int{200}},
+	"getTenantLimits":  {status: []int{200}},
+	"getLimits":        {status: []int{200}},
+	"getUsage":         {status: []int{200}},
+	"exportUsage":      {status: []int{200}},
+	"deletePlan":       {status: []int{204}},
 	"createTenantKey":  {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
 	"listTenantKeys":   {status: []int{200}, own: true},
 	"rotateTenantKey":  {status: []int{201}, own: true},
@@ -310,6 +319,7 @@ var sequence = []string{
 	"putUpcaster", "getUpcaster", "listUpcasters", "previewUpcaster", "deleteUpcaster",
 	"putSchema", "putSchemaRule", "getSchema", "getSchemaVersion", "listSchemas", "eventContract", "checkSchema", "deleteSchema",
 	"whoami", "getSignIn", "createKey", "listKeys", "rotateKey", "revokeKey", "createTenantKey", "listTenantKeys", "rotateTenantKey", "revokeTenantKey", "redactEvent",
+	"putPlan", "getPlan", "listPlans", "putTenantLimits", "getTenantLimits", "getLimits", "getUsage", "exportUsage", "deletePlan",
 	"createTenant", "listAllDocuments", "getTotals", "getAllLag", "listTenants", "listMembers", "getTenant", "changeTenant",
 	"livez", "readyz", "metrics", "contract", "docs", "docsErrors",
 	"deleteWebhook", "deleteRetention", "deleteProjection", "deleteAggregate", "deleteTenant",

@@ -14,6 +14,7 @@ import (
 // writesReferenceTables are the operations that write reference tables or lock rows of them. They administer.
 var writesReferenceTables = []string{
 	"createTenant", "changeTenant", "deleteTenant",
+	"putPlan", "deletePlan", "putTenantLimits",
 	"createKey", "createTenantKey", "rotateKey", "rotateTenantKey", // they lock the tenant's row
 	"createProjection", "putProjection", "resetProjection", "deleteProjection",
 	"startRebuild", "cancelRebuild", "approveRebuild", "pauseRebuild", "resumeRebuild", "rollbackRebuild",

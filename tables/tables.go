@@ -16,6 +16,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/erasure"
 	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection/registry"
@@ -24,6 +25,7 @@ import (
 	"github.com/manifold-es/manifold/schema"
 	"github.com/manifold-es/manifold/telemetry/tracing"
 	"github.com/manifold-es/manifold/tenant"
+	"github.com/manifold-es/manifold/usage"
 )
 
 // Config says how to reach the database, and configures the log. The URLs are pgx connection strings, one for each
@@ -56,6 +58,8 @@ type (
 	RetentionTables = retention.Postgres
 	SchemaTables    = schema.Postgres
 	GroupTables     = group.Postgres
+	LimitTables     = limits.Postgres
+	UsageTables     = usage.Postgres
 	ReportTables    = report.Postgres
 	TenantTables    = tenant.Tenants
 	TotalTables     = totals.Postgres
@@ -75,6 +79,8 @@ type Tables struct {
 	*RetentionTables
 	*SchemaTables
 	*GroupTables
+	*LimitTables
+	*UsageTables
 	*ReportTables
 	*TotalTables
 	*WebhookTables
@@ -95,6 +101,8 @@ func Open(ctx context.Context, c Config) (*Tables, error) {
 	})
 	t.Registry = registry.New(db, t.Log)
 	t.GroupTables = group.NewPostgres(db)
+	t.LimitTables = limits.NewPostgres(db)
+	t.UsageTables = usage.NewPostgres(db)
 	t.ReportTables = report.NewPostgres(db)
 	t.TotalTables = totals.NewPostgres(db)
 	t.WebhookTables = webhook.NewPostgres(db, t.GroupTables)

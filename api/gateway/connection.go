@@ -73,9 +73,9 @@ type connection struct {
 	endWork   context.CancelFunc
 	sending   context.Context // ends when messages can no longer be sent
 	endSends  context.CancelFunc
-	account   *fairshare.Account // counts the connection for its tenant after AUTH; the reader's until the reader ends
-	caller    access.Caller      // for the reader and what it starts; unknown until authenticated
-	authTimer *time.Timer        // nil if the request had a key
+	admitted  *access.Admission // counts the connection for its tenant and key; after AUTH, the reader's until the reader ends
+	caller    access.Caller     // for the reader and what it starts; unknown until authenticated
+	authTimer *time.Timer       // nil if the request had a key
 
 	stopWatching func()         // stops checking the key
 	working      sync.WaitGroup // job queues
@@ -101,7 +101,7 @@ func newConnection(config Config, socket *socket.Conn, requestID string) *connec
 // serve serves the connection until ctx ends, the client disconnects, or the client is refused. It then closes the
 // connection, and returns when all its goroutines have ended. known is the caller of the request, if the request had a
 // key.
-func (g *connection) serve(ctx context.Context, known access.Caller) {
+func (g *connection) serve(ctx context.Context, known access.Caller, admitted *access.Admission) {
 	g.alive, g.end = context.WithCancelCause(ctx)
 	defer g.end(nil)
 	g.work, g.endWork = context.WithCancel(context.WithoutCancel(ctx))
@@ -109,7 +109,8 @@ func (g *connection) serve(ctx context.Context, known access.Caller) {
 	g.sending, g.endSends = context.WithCancel(g.work)
 	defer g.endSends()
 
-	defer func() { g.account.Close() }()
+	g.admitted = admitted
+	defer func() { g.admitted.Close() }()
 	if known.Known() {
 		g.accept(known)
 	} else {
@@ -243,6 +244,9 @@ func (g *connection) receive(text []byte, room *fairshare.Account) error {
 		g.refuse(m.id, domain.Errorf(domain.CodeTooManyRequests, "", "message rejected: a connection may send %d messages a second", messageRate))
 		return nil
 	}
+	if err == nil {
+		err = g.admitted.Message(g.alive)
+	}
 	if err != nil {
 		g.refuse(m.id, err)
 		return nil
@@ -287,7 +291,7 @@ func (g *connection) authenticate(m *clientMessage) error {
 		return err
 	}
 	known := access.Caller{Tenant: credential.Tenant, Credential: credential}
-	if g.account, err = g.config.Enter(known); err != nil {
+	if g.admitted, err = g.config.Enter(ctx, known); err != nil {
 		return err
 	}
 	if !g.authTimer.Stop() {
@@ -371,7 +375,7 @@ func (g *connection) add(queue *jobQueue, m *clientMessage, do func(ctx context.
 	id, room := m.id, m.room
 	job := queuedJob{bytes: m.size, do: func() {
 		defer room.Close()
-		ctx, cancel := context.WithTimeout(g.work, g.config.Timeout)
+		ctx, cancel := context.WithTimeout(g.admitted.Context(g.work), g.config.Timeout)
 		defer cancel()
 		if err := do(ctx); err != nil {
 			g.refuse(id, err)

@@ -35,8 +35,8 @@ type Config struct {
 	Publish func(ctx context.Context, caller access.Caller, p wire.Publication, batch domain.Append) (domain.Appended, error)
 	// Send sends a command.
 	Send func(ctx context.Context, caller access.Caller, command aggregate.Command) (aggregate.Outcome, error)
-	// Enter counts a connection for its tenant, until the account is closed.
-	Enter func(caller access.Caller) (*fairshare.Account, error)
+	// Enter counts a connection for its tenant and its key, until the admission is closed.
+	Enter func(ctx context.Context, caller access.Caller) (*access.Admission, error)
 	// Known is called for each connection after its key was found to be valid.
 	Known func(ctx context.Context)
 	// Followed and Delivered report how many events were sent to followers and to consumers of groups.
@@ -54,9 +54,9 @@ type Config struct {
 	AuthTimeout  time.Duration // how long a client may take to send a key
 }
 
-// Serve serves a connection until it ends. known is the caller of its request, if that had a key.
-func Serve(ctx context.Context, config Config, socket *socket.Conn, requestID string, known access.Caller) {
-	newConnection(config, socket, requestID).serve(ctx, known)
+// Serve serves a connection until it ends. known is the caller of its request, if that had a key; it was admitted.
+func Serve(ctx context.Context, config Config, socket *socket.Conn, requestID string, known access.Caller, admitted *access.Admission) {
+	newConnection(config, socket, requestID).serve(ctx, known, admitted)
 }
 
 // Scopes are the scopes for the gateway. A key must have at least one of them, for some category. Each operation

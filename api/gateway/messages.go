@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/api/wire"
 	"github.com/manifold-es/manifold/auth/oidc"
 	"github.com/manifold-es/manifold/domain"
@@ -369,6 +370,12 @@ func (a *reply) problem(e *domain.Error) *reply {
 	}
 	if e.Reason != "" {
 		a.text("reason", e.Reason)
+	}
+	if e.RetryAfter > 0 {
+		a.number("retryAfter", problem.RetryAfter(e))
+	}
+	if e.Quota != nil {
+		a.text("quota", string(e.Quota.Quota)).number("used", e.Quota.Used).number("limit", e.Quota.Limit)
 	}
 	return a
 }

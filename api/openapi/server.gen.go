@@ -246,6 +246,12 @@ type AppendedStream struct {
 	Events   []AppendedEvent `json:"events"`
 }
 
+// AssignedLimits defines model for AssignedLimits.
+type AssignedLimits struct {
+	Assigned TenantLimits  `json:"assigned"`
+	Current  CurrentLimits `json:"current"`
+}
+
 // Attempt defines model for Attempt.
 type Attempt struct {
 	// Id 36 characters, with hyphens.
@@ -544,6 +550,17 @@ type CreatedKey struct {
 
 	// Key The secret. It is shown this once.
 	Key string `json:"key"`
+}
+
+// CurrentLimits defines model for CurrentLimits.
+type CurrentLimits struct {
+	// Plan Missing if the tenant has none.
+	Plan string `json:"plan,omitempty"`
+
+	// Limits Over all processes. What is missing is not limited. `requests` are HTTP requests and messages over WebSockets, `events`
+	// those of appends, and `bytes` the types, data and metadata of these events as they were sent.
+	Limits Limits     `json:"limits"`
+	Quotas []QuotaUse `json:"quotas"`
 }
 
 // Cursor defines model for Cursor.
@@ -1100,6 +1117,10 @@ type Key struct {
 
 	// RotatedTo The id of the key that replaces it.
 	RotatedTo string `json:"rotatedTo,omitempty"`
+
+	// Limits Over all processes. What is missing is not limited. `requests` are HTTP requests and messages over WebSockets, `events`
+	// those of appends, and `bytes` the types, data and metadata of these events as they were sent.
+	Limits *Limits `json:"limits,omitempty"`
 }
 
 // KeyList defines model for KeyList.
@@ -1147,6 +1168,48 @@ type Lag struct {
 type LagList struct {
 	Head      int64 `json:"head"`
 	Consumers []Lag `json:"consumers"`
+}
+
+// LimitPlan defines model for LimitPlan.
+type LimitPlan struct {
+	// Name Examples: starter
+	Name PlanName `json:"name"`
+
+	// Limits Over all processes. What is missing is not limited. `requests` are HTTP requests and messages over WebSockets, `events`
+	// those of appends, and `bytes` the types, data and metadata of these events as they were sent.
+	Limits Limits `json:"limits"`
+
+	// Quotas What a tenant may have. What is missing is not limited, except by the service's own limits.
+	Quotas Quotas `json:"quotas"`
+}
+
+// LimitPlanDefinition defines model for LimitPlanDefinition.
+type LimitPlanDefinition struct {
+	// Limits Over all processes. What is missing is not limited. `requests` are HTTP requests and messages over WebSockets, `events`
+	// those of appends, and `bytes` the types, data and metadata of these events as they were sent.
+	Limits *Limits `json:"limits,omitempty"`
+
+	// Quotas What a tenant may have. What is missing is not limited, except by the service's own limits.
+	Quotas *Quotas `json:"quotas,omitempty"`
+}
+
+// LimitPlanList defines model for LimitPlanList.
+type LimitPlanList struct {
+	Plans []LimitPlan `json:"plans"`
+}
+
+// Limits Over all processes. What is missing is not limited. `requests` are HTTP requests and messages over WebSockets, `events`
+// those of appends, and `bytes` the types, data and metadata of these events as they were sent.
+type Limits struct {
+	Requests *Rate `json:"requests,omitempty"`
+	Events   *Rate `json:"events,omitempty"`
+	Bytes    *Rate `json:"bytes,omitempty"`
+
+	// Connections Open at a time: WebSockets, streams of events, and requests that receive from a group.
+	Connections *int64 `json:"connections,omitempty"`
+
+	// RequestsInFlight Other requests under way at a time.
+	RequestsInFlight *int64 `json:"requestsInFlight,omitempty"`
 }
 
 // ListedSnapshot defines model for ListedSnapshot.
@@ -1273,7 +1336,7 @@ type NewEvent struct {
 // NewEvents defines model for NewEvents.
 type NewEvents = []NewEvent
 
-// NewKey defines model for NewKey.
+// NewKey `limits` are of this key alone, within those of its tenant. They cannot be changed; a key that replaces it keeps them.
 type NewKey struct {
 	// Name For people.
 	Name string `json:"name"`
@@ -1287,6 +1350,10 @@ type NewKey struct {
 
 	// ExpiresAt When the key stops working: in the future, at most 10 years from now. Without it, never.
 	ExpiresAt *Time `json:"expiresAt,omitempty"`
+
+	// Limits Over all processes. What is missing is not limited. `requests` are HTTP requests and messages over WebSockets, `events`
+	// those of appends, and `bytes` the types, data and metadata of these events as they were sent.
+	Limits *Limits `json:"limits,omitempty"`
 }
 
 // NewRebuild defines model for NewRebuild.
@@ -1515,6 +1582,9 @@ type Plan struct {
 	Remove bool `json:"remove,omitempty"`
 }
 
+// PlanName Examples: starter
+type PlanName = string
+
 // PlanResult defines model for PlanResult.
 type PlanResult struct {
 	Changes []PlannedChange `json:"changes"`
@@ -1628,6 +1698,7 @@ type Problem struct {
 
 	// Violations Of a schema, at most ten.
 	Violations []Violation `json:"violations,omitempty"`
+	Quota      *QuotaUse   `json:"quota,omitempty"`
 }
 
 // Projection defines model for Projection.
@@ -1792,6 +1863,41 @@ type QueryRequest struct {
 
 // QueryRequestDirection Default forward.
 type QueryRequestDirection string
+
+// QuotaUse defines model for QuotaUse.
+type QuotaUse struct {
+	Quota string `json:"quota"`
+
+	// Used Missing if it is not known: stored events are counted for tenants with a quota for them.
+	Used *int64 `json:"used,omitempty"`
+
+	// Limit Missing if there is none.
+	Limit *int64 `json:"limit,omitempty"`
+}
+
+// Quotas What a tenant may have. What is missing is not limited, except by the service's own limits.
+type Quotas struct {
+	// Events Stored events.
+	Events *int64 `json:"events,omitempty"`
+
+	// Bytes Of stored events, as the database stores them.
+	Bytes       *int64 `json:"bytes,omitempty"`
+	Projections *int64 `json:"projections,omitempty"`
+	Groups      *int64 `json:"groups,omitempty"`
+	Webhooks    *int64 `json:"webhooks,omitempty"`
+
+	// Keys Those that are neither revoked nor expired.
+	Keys *int64 `json:"keys,omitempty"`
+}
+
+// Rate defines model for Rate.
+type Rate struct {
+	// PerSecond On average.
+	PerSecond int64 `json:"perSecond"`
+
+	// Burst At once after a pause: as many as perSecond (the default) to 3600 times as many.
+	Burst int64 `json:"burst,omitempty"`
+}
 
 // Readiness defines model for Readiness.
 type Readiness struct {
@@ -2594,6 +2700,19 @@ type TenantLag struct {
 	Error string `json:"error,omitempty"`
 }
 
+// TenantLimits defines model for TenantLimits.
+type TenantLimits struct {
+	// Plan Without it, the plan named `default` if there is one.
+	Plan string `json:"plan,omitempty"`
+
+	// Limits Over all processes. What is missing is not limited. `requests` are HTTP requests and messages over WebSockets, `events`
+	// those of appends, and `bytes` the types, data and metadata of these events as they were sent.
+	Limits *Limits `json:"limits,omitempty"`
+
+	// Quotas What a tenant may have. What is missing is not limited, except by the service's own limits.
+	Quotas *Quotas `json:"quotas,omitempty"`
+}
+
 // TenantList defines model for TenantList.
 type TenantList struct {
 	Tenants []Tenant `json:"tenants"`
@@ -2620,6 +2739,32 @@ type TenantProgress struct {
 // TenantProgressList defines model for TenantProgressList.
 type TenantProgressList struct {
 	Tenants []TenantProgress `json:"tenants"`
+}
+
+// TenantUsage defines model for TenantUsage.
+type TenantUsage struct {
+	// Day Examples: 2026-03-01
+	Day string `json:"day"`
+
+	// Tenant 36 characters, with hyphens.
+	//
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Tenant UUID `json:"tenant"`
+
+	// Events Appended, by clients and by the service.
+	Events int64 `json:"events"`
+
+	// Bytes Of these events: their types, data and metadata as they were sent.
+	Bytes int64 `json:"bytes"`
+
+	// Documents Written or removed by live builds of projections with the mode async.
+	Documents int64 `json:"documents"`
+
+	// Deliveries Events handed to consumers of groups, webhooks, reactors and egresses; each attempt counts.
+	Deliveries int64 `json:"deliveries"`
+
+	// ExpressionSteps Of expressions; a million take 25 to 200 ms. They do not depend on the machine or its load.
+	ExpressionSteps int64 `json:"expressionSteps"`
 }
 
 // Ticket defines model for Ticket.
@@ -2772,6 +2917,32 @@ type UpcasterTouches struct {
 
 	// Aggregates Categories; their snapshots fall away by themselves.
 	Aggregates []string `json:"aggregates"`
+}
+
+// Usage defines model for Usage.
+type Usage struct {
+	// Day Examples: 2026-03-01
+	Day string `json:"day"`
+
+	// Events Appended, by clients and by the service.
+	Events int64 `json:"events"`
+
+	// Bytes Of these events: their types, data and metadata as they were sent.
+	Bytes int64 `json:"bytes"`
+
+	// Documents Written or removed by live builds of projections with the mode async.
+	Documents int64 `json:"documents"`
+
+	// Deliveries Events handed to consumers of groups, webhooks, reactors and egresses; each attempt counts.
+	Deliveries int64 `json:"deliveries"`
+
+	// ExpressionSteps Of expressions; a million take 25 to 200 ms. They do not depend on the machine or its load.
+	ExpressionSteps int64 `json:"expressionSteps"`
+}
+
+// UsageList defines model for UsageList.
+type UsageList struct {
+	Days []Usage `json:"days"`
 }
 
 // Violation A rule of a schema that a value does not satisfy.
@@ -3058,6 +3229,9 @@ type PageToken = string
 // ParkedId defines model for parkedId.
 type ParkedId = string
 
+// PlanInPath Examples: starter
+type PlanInPath = PlanName
+
 // RebuildId 36 characters, with hyphens.
 //
 // Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
@@ -3209,6 +3383,15 @@ type ListKeysParams struct {
 type GetLagParams struct {
 	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// ListPlansParams defines parameters for ListPlans.
+type ListPlansParams struct {
+	// PageSize The maximum number of items on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken A token from a `Link` header. Clients must not build tokens.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // PutProjectionParams defines parameters for PutProjection.
@@ -3459,6 +3642,15 @@ type DeleteUpcasterParams struct {
 	Rebuild *bool `form:"rebuild,omitempty" json:"rebuild,omitempty"`
 }
 
+// GetUsageParams defines parameters for GetUsage.
+type GetUsageParams struct {
+	// From The first day; by default, 30 days before `to`.
+	From *string `form:"from,omitempty" json:"from,omitempty"`
+
+	// To The last day; by default, today.
+	To *string `form:"to,omitempty" json:"to,omitempty"`
+}
+
 // ListWebhooksParams defines parameters for ListWebhooks.
 type ListWebhooksParams struct {
 	// PageSize The maximum number of items on a page.
@@ -3494,6 +3686,9 @@ type CreateKeyJSONRequestBody = NewKey
 
 // RotateKeyJSONRequestBody defines body for RotateKey for application/json ContentType.
 type RotateKeyJSONRequestBody = KeyRotation
+
+// PutPlanJSONRequestBody defines body for PutPlan for application/json ContentType.
+type PutPlanJSONRequestBody = LimitPlanDefinition
 
 // CreateProjectionJSONRequestBody defines body for CreateProjection for application/json ContentType.
 type CreateProjectionJSONRequestBody = Definition
@@ -3563,6 +3758,9 @@ type CreateTenantKeyJSONRequestBody = NewKey
 
 // RotateTenantKeyJSONRequestBody defines body for RotateTenantKey for application/json ContentType.
 type RotateTenantKeyJSONRequestBody = KeyRotation
+
+// PutTenantLimitsJSONRequestBody defines body for PutTenantLimits for application/json ContentType.
+type PutTenantLimitsJSONRequestBody = TenantLimits
 
 // PreviewUpcasterJSONRequestBody defines body for PreviewUpcaster for application/json ContentType.
 type PreviewUpcasterJSONRequestBody = UpcasterPreview
@@ -4087,6 +4285,30 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	add("PATCH", "/v1/tenants/{tenantId}", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeChangeTenant, operations.ChangeTenant)
 	})
+	add("GET", "/v1/plans", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListPlans, operations.ListPlans)
+	})
+	add("DELETE", "/v1/plans/{plan}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeDeletePlan, operations.DeletePlan)
+	})
+	add("GET", "/v1/plans/{plan}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetPlan, operations.GetPlan)
+	})
+	add("PUT", "/v1/plans/{plan}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePutPlan, operations.PutPlan)
+	})
+	add("GET", "/v1/tenants/{tenantId}/limits", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetTenantLimits, operations.GetTenantLimits)
+	})
+	add("PUT", "/v1/tenants/{tenantId}/limits", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodePutTenantLimits, operations.PutTenantLimits)
+	})
+	add("GET", "/v1/limits", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetLimits, operations.GetLimits)
+	})
+	add("GET", "/v1/usage", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetUsage, operations.GetUsage)
+	})
 	add("GET", "/v1/tenants/{tenantId}/keys", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeListTenantKeys, operations.ListTenantKeys)
 	})
@@ -4194,6 +4416,31 @@ type RotateKeyRequest struct {
 // GetLagRequest is the decoded request of an operation.
 type GetLagRequest struct {
 	Params GetLagParams
+}
+
+// GetLimitsRequest is the decoded request of an operation.
+type GetLimitsRequest struct {
+}
+
+// ListPlansRequest is the decoded request of an operation.
+type ListPlansRequest struct {
+	Params ListPlansParams
+}
+
+// DeletePlanRequest is the decoded request of an operation.
+type DeletePlanRequest struct {
+	Plan PlanInPath
+}
+
+// GetPlanRequest is the decoded request of an operation.
+type GetPlanRequest struct {
+	Plan PlanInPath
+}
+
+// PutPlanRequest is the decoded request of an operation.
+type PutPlanRequest struct {
+	Plan PlanInPath
+	Body PutPlanJSONRequestBody
 }
 
 // ListProjectionsRequest is the decoded request of an operation.
@@ -4648,6 +4895,17 @@ type RotateTenantKeyRequest struct {
 	Body     RotateTenantKeyJSONRequestBody
 }
 
+// GetTenantLimitsRequest is the decoded request of an operation.
+type GetTenantLimitsRequest struct {
+	TenantId TenantId
+}
+
+// PutTenantLimitsRequest is the decoded request of an operation.
+type PutTenantLimitsRequest struct {
+	TenantId TenantId
+	Body     PutTenantLimitsJSONRequestBody
+}
+
 // CreateTicketRequest is the decoded request of an operation.
 type CreateTicketRequest struct {
 }
@@ -4679,6 +4937,11 @@ type PutUpcasterRequest struct {
 	Type    string
 	Version int64
 	Body    PutUpcasterJSONRequestBody
+}
+
+// GetUsageRequest is the decoded request of an operation.
+type GetUsageRequest struct {
+	Params GetUsageParams
 }
 
 // ListWebhooksRequest is the decoded request of an operation.
@@ -4802,6 +5065,21 @@ type Operations[C any] interface {
 	// GetLag Get the lag of groups and projections
 	// (GET /v1/lag)
 	GetLag(ctx context.Context, caller C, request GetLagRequest) (*Response, error)
+	// GetLimits Get the limits and quotas of the caller's tenant
+	// (GET /v1/limits)
+	GetLimits(ctx context.Context, caller C, request GetLimitsRequest) (*Response, error)
+	// ListPlans List plans
+	// (GET /v1/plans)
+	ListPlans(ctx context.Context, caller C, request ListPlansRequest) (*Response, error)
+	// DeletePlan Delete a plan
+	// (DELETE /v1/plans/{plan})
+	DeletePlan(ctx context.Context, caller C, request DeletePlanRequest) (*Response, error)
+	// GetPlan Get a plan
+	// (GET /v1/plans/{plan})
+	GetPlan(ctx context.Context, caller C, request GetPlanRequest) (*Response, error)
+	// PutPlan Create or replace a plan
+	// (PUT /v1/plans/{plan})
+	PutPlan(ctx context.Context, caller C, request PutPlanRequest) (*Response, error)
 	// ListProjections List projections
 	// (GET /v1/projections)
 	ListProjections(ctx context.Context, caller C, request ListProjectionsRequest) (*Response, error)
@@ -5039,6 +5317,12 @@ type Operations[C any] interface {
 	// RotateTenantKey Rotate a tenant's key
 	// (POST /v1/tenants/{tenantId}/keys/{keyId}/rotate)
 	RotateTenantKey(ctx context.Context, caller C, request RotateTenantKeyRequest) (*Response, error)
+	// GetTenantLimits Get a tenant's limits and quotas
+	// (GET /v1/tenants/{tenantId}/limits)
+	GetTenantLimits(ctx context.Context, caller C, request GetTenantLimitsRequest) (*Response, error)
+	// PutTenantLimits Assign a plan to a tenant
+	// (PUT /v1/tenants/{tenantId}/limits)
+	PutTenantLimits(ctx context.Context, caller C, request PutTenantLimitsRequest) (*Response, error)
 	// CreateTicket Create a ticket, which replaces a key for a short time
 	// (POST /v1/tickets)
 	CreateTicket(ctx context.Context, caller C, request CreateTicketRequest) (*Response, error)
@@ -5057,6 +5341,9 @@ type Operations[C any] interface {
 	// PutUpcaster Create or change an upcaster
 	// (PUT /v1/upcasters/{type}/{version})
 	PutUpcaster(ctx context.Context, caller C, request PutUpcasterRequest) (*Response, error)
+	// GetUsage Get the daily usage of the caller's tenant
+	// (GET /v1/usage)
+	GetUsage(ctx context.Context, caller C, request GetUsageRequest) (*Response, error)
 	// ListWebhooks List webhooks
 	// (GET /v1/webhooks)
 	ListWebhooks(ctx context.Context, caller C, request ListWebhooksRequest) (*Response, error)
@@ -5272,6 +5559,53 @@ func decodeGetLag(ctx echo.Context) (request GetLagRequest, err error) {
 	if err != nil {
 		return request, invalidParameter("tenant", err)
 	}
+	return request, err
+}
+
+func decodeGetLimits(ctx echo.Context) (request GetLimitsRequest, err error) {
+	return request, err
+}
+
+func decodeListPlans(ctx echo.Context) (request ListPlansRequest, err error) {
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageSize", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageToken", err)
+	}
+	return request, err
+}
+
+func decodeDeletePlan(ctx echo.Context) (request DeletePlanRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "plan", ctx.Param("plan"), &request.Plan, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("plan", err)
+	}
+	return request, err
+}
+
+func decodeGetPlan(ctx echo.Context) (request GetPlanRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "plan", ctx.Param("plan"), &request.Plan, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("plan", err)
+	}
+	return request, err
+}
+
+func decodePutPlan(ctx echo.Context) (request PutPlanRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "plan", ctx.Param("plan"), &request.Plan, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("plan", err)
+	}
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
 	return request, err
 }
 
@@ -6342,6 +6676,27 @@ func decodeRotateTenantKey(ctx echo.Context) (request RotateTenantKeyRequest, er
 	return request, err
 }
 
+func decodeGetTenantLimits(ctx echo.Context) (request GetTenantLimitsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &request.TenantId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("tenantId", err)
+	}
+	return request, err
+}
+
+func decodePutTenantLimits(ctx echo.Context) (request PutTenantLimitsRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &request.TenantId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("tenantId", err)
+	}
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
+
 func decodeCreateTicket(ctx echo.Context) (request CreateTicketRequest, err error) {
 	return request, err
 }
@@ -6405,6 +6760,18 @@ func decodePutUpcaster(ctx echo.Context) (request PutUpcasterRequest, err error)
 		return request, invalidParameter("version", err)
 	}
 	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
+	return request, err
+}
+
+func decodeGetUsage(ctx echo.Context) (request GetUsageRequest, err error) {
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", ctx.QueryParams(), &request.Params.From, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("from", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "to", ctx.QueryParams(), &request.Params.To, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("to", err)
+	}
 	return request, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -43,7 +44,7 @@ func Kinds() []Kind {
 		{domain.CodeUnauthenticated, 401, 0, "Authentication required", "Send Authorization: Bearer with a key that has neither expired nor been revoked."},
 		{domain.CodeForbidden, 403, 0, "The key does not allow this", "Use a key with one of the scopes that detail names."},
 		{domain.CodeTenantSuspended, 403, 0, "The tenant is suspended", "The operator has suspended the tenant or is deleting it."},
-		{domain.CodeQuotaExceeded, 403, 0, "Quota exceeded", "detail names the kind and the quota. Remove things of that kind that are no longer needed."},
+		{domain.CodeQuotaExceeded, 403, 0, "Quota exceeded", "detail names the kind and the quota, and quota has how much there is of it, if it is one of the tenant's plan. Remove things of that kind that are no longer needed."},
 		{domain.CodeNotFound, 404, 0, "Not found", "Check the path: names are case-sensitive, and each tenant sees only its own data."},
 		{codeMethodNotAllowed, 405, 0, "Method not allowed", "The Allow header lists the methods of this path."},
 		{domain.CodeVersionConflict, 409, 0, "The stream is not at the expected version", "Another client appended first, or the expectation was wrong; currentVersion gives the stream's version. Read the new events, decide again, and append with the new version."},
@@ -65,7 +66,7 @@ func Kinds() []Kind {
 		{domain.CodeRejected, 422, 0, "The command is rejected", "A rule of the command does not hold for the stream's state, and nothing was appended. reason is the rule's code, and detail its message."},
 		{domain.CodeUnsupported, 422, 0, "Not supported by this installation", "The request is well-formed, but the feature or driver is not available, or the projection's database cannot answer such a query; where and detail name the place."},
 		{domain.CodeTooCostly, 422, 0, "The request is too costly", "For a query: declare an index on a field that the filter compares or that comes first in the order, or narrow the filter; with explain=true the operator sees the database's plan. For a fold: detail says what to reduce."},
-		{domain.CodeTooManyRequests, 429, 1, "Too many requests of this tenant", "Retry later, with increasing pauses."},
+		{domain.CodeTooManyRequests, 429, 1, "Too many requests of this tenant", "Retry later, with increasing pauses, and not before Retry-After. The fields RateLimit-Policy and RateLimit have the limits of the tenant and of the key."},
 		{CodeInternal, 500, 0, "Internal error", "The service's log has the cause under requestId. An append can safely be repeated with the same event ids."},
 		{domain.CodeOverloaded, 503, 1, "The service is overloaded", "Retry later, with increasing pauses."},
 		{domain.CodeOutcomeUnknown, 503, 1, "The outcome is unknown", "The database did not answer in time. Repeat the request: an append with the same ids or Idempotency-Key is appended once, and an acknowledgement counts once."},
@@ -143,9 +144,13 @@ func Part(e *domain.Error) openapi.Problem {
 	for _, v := range e.Violations {
 		violations = append(violations, openapi.Violation{Where: v.Where, Pointer: v.Pointer, Rule: v.Rule, Message: v.Message, Fix: v.Fix})
 	}
+	var quota *openapi.QuotaUse
+	if e.Quota != nil {
+		quota = &openapi.QuotaUse{Quota: string(e.Quota.Quota), Used: &e.Quota.Used, Limit: &e.Quota.Limit}
+	}
 	return openapi.Problem{
-		Violations: violations,
-		Type:       "/docs/errors#" + string(kind.Code), Title: kind.Title, Status: kind.Status, Code: string(kind.Code),
+		Violations: violations, Quota: quota,
+		Type: "/docs/errors#" + string(kind.Code), Title: kind.Title, Status: kind.Status, Code: string(kind.Code),
 		Detail: e.Message, Where: e.Where, CurrentVersion: e.CurrentVersion, Stream: e.Stream, Reason: e.Reason, FailedCondition: failedCondition(e.FailedCondition),
 	}
 }
@@ -175,8 +180,8 @@ func Write(w http.ResponseWriter, request *http.Request, requestID string, e *do
 	if kind.Status == http.StatusUnauthorized {
 		header.Set("WWW-Authenticate", `Bearer realm="manifold"`)
 	}
-	if kind.Retry > 0 {
-		header.Set("Retry-After", strconv.Itoa(kind.Retry))
+	if after := RetryAfter(e); after > 0 {
+		header.Set("Retry-After", strconv.FormatInt(after, 10))
 	}
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
@@ -188,6 +193,11 @@ func Write(w http.ResponseWriter, request *http.Request, requestID string, e *do
 	if request.Method != http.MethodHead {
 		_, _ = w.Write(body.Bytes()) // an error means that the client has disconnected
 	}
+}
+
+// RetryAfter returns the seconds after which a retry may succeed; 0: a retry does not help.
+func RetryAfter(e *domain.Error) int64 {
+	return max(int64(KindOf(e.Code).Retry), int64((e.RetryAfter+time.Second-1)/time.Second))
 }
 
 // At returns an error whose Where is the place in the request that names the category or stream. It does not change

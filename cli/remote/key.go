@@ -43,6 +43,7 @@ const keyScopes = "events:append, events:read, events:consume, documents:read, p
 func keyCreate(to *connection, of *string) *cobra.Command {
 	var scopes, networks []string
 	var expires string
+	var limited limitsFlags
 	command := &cobra.Command{
 		Use:   "create NAME --scope SCOPE[,SCOPE...]",
 		Short: "Create a key, and print it this once",
@@ -65,7 +66,14 @@ Put a scope with * or ! in quotes, since the shell interprets them.`,
 			if err != nil {
 				return fmt.Errorf("--expires %w", err)
 			}
+			limits, err := limited.limits()
+			if err != nil {
+				return err
+			}
 			body := client.NewKey{Name: c.args[0], Scopes: scopes, Networks: networks, ExpiresAt: expiresAt}
+			if limits != (client.Limits{}) {
+				body.Limits = &limits
+			}
 			response, err := ofTenant(ctx, c, *of,
 				func() (*http.Response, error) { return c.CreateKey(ctx, body) },
 				func(id string) (*http.Response, error) { return c.CreateTenantKey(ctx, id, body) })
@@ -79,6 +87,7 @@ Put a scope with * or ! in quotes, since the shell interprets them.`,
 	command.Flags().StringSliceVar(&scopes, "scope", nil, "what the key may do, in order; may be repeated")
 	command.Flags().StringVar(&expires, "expires", "", "when the key stops working: a time, or from now, such as 90d or 12h (default: never)")
 	command.Flags().StringSliceVar(&networks, "network", nil, "a network from which the key works, such as 203.0.113.0/24; may be repeated (default: all)")
+	limited.bind(command)
 	return command
 }
 

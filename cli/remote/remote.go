@@ -10,7 +10,7 @@ import "github.com/spf13/cobra"
 // Commands returns all commands of the package.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
-		tenantCommand(), keyCommand(), projectionCommand(), diffCommand(), applyCommand(), rebuildCommand(), publishCommand(),
+		tenantCommand(), planCommand(), keyCommand(), projectionCommand(), diffCommand(), applyCommand(), rebuildCommand(), publishCommand(),
 		eventsCommand(), tailCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), totalsCommand(), upcasterCommand(), schemaCommand(), typesCommand(), retentionCommand(),
 		outboxCommand(), reportsCommand(), redactCommand(), importCommand(), exportCommand(), aggregateCommand(), commandCommand(),
 		appendCommand(), getCommand(), snapshotCommand(), topCommand(), whoamiCommand(), loginCommand(), logoutCommand(), profileCommand(),

@@ -54,6 +54,7 @@ It needs the operator's key.`,
 	command.Flags().StringVar(&period.to, "to", "", "the last day, inclusive (default: today)")
 	command.Flags().BoolVar(&byDay, "by-day", false, "one line per day")
 	command.Flags().BoolVar(&asCSV, "csv", false, "write CSV, for a spreadsheet or a program")
+	command.AddCommand(usageDays(), usageExport(to))
 	return command
 }
 

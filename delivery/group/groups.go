@@ -31,7 +31,7 @@ const DefaultBytes = 128 << 20
 
 // Observer has optional functions that report what happens. They are called by many goroutines and must not block.
 type Observer struct {
-	Delivered func(events int)
+	Delivered func(tenant domain.TenantID, events int)
 	Acked     func(events int, held time.Duration) // held: time since the oldest of them was delivered
 	Nacked    func(action domain.NackAction, events int)
 	Expired   func(events int)

@@ -364,7 +364,7 @@ func TestObserver(t *testing.T) {
 	b := newGroupBench(t)
 	var delivered, acked, nacked, expired, parked, received atomic.Int64
 	groups, _ := startGroups(t, b.store, group.Observer{
-		Delivered: func(n int) { delivered.Add(int64(n)) },
+		Delivered: func(_ domain.TenantID, n int) { delivered.Add(int64(n)) },
 		Acked: func(n int, held time.Duration) {
 			acked.Add(int64(n))
 			if held <= 0 {

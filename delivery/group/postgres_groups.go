@@ -12,14 +12,12 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/pg"
 )
 
-// MaxGroups is how many groups a tenant may have, not counting service groups. Concurrent creation may exceed it
-// slightly.
+// MaxGroups is how many groups a tenant may have, not counting service groups.
 const MaxGroups = 1000
-
-var groupQuota = pg.Quota{Items: "groups", Table: "subscriptions", Where: "t.name not like '%.%'", Max: MaxGroups} // a service group's name has a dot
 
 // Lock order: a transaction that locks several rows of a group locks the group's own row first, and then its ledgers in
 // the order of their partitions. A transaction that writes related rows, such as a member, holds the group's row so
@@ -158,7 +156,7 @@ func PutGroupTx(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name str
 // makeLedgers creates the rows of a new group's partitions.
 func makeLedgers(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, partitions int, readTo int64) error {
 	if _, _, ours := domain.ParseServiceGroup(name); !ours {
-		if err := groupQuota.Check(ctx, tx, tenant); err != nil {
+		if err := limits.Groups.Check(ctx, tx, tenant, MaxGroups); err != nil {
 			return err
 		}
 	}

@@ -346,7 +346,7 @@ func (s *step) report(o *Observer, took time.Duration) {
 		o.Parked(s.counts.parked)
 	}
 	if s.counts.delivered > 0 && o.Delivered != nil {
-		o.Delivered(s.counts.delivered)
+		o.Delivered(p.group.tenant, s.counts.delivered)
 	}
 	if o.Received != nil {
 		for _, r := range s.receives {

@@ -18,6 +18,7 @@ const (
 	KindProjectionBehind Kind = "projection-lag"
 	KindGroupBehind      Kind = "group-lag"
 	KindFailing          Kind = "webhook" // all attempts to reach a webhook have failed for a while
+	KindQuota            Kind = "quota"   // most of a quota is used
 )
 
 // types are the types of the reports of an alert's beginning and end.
@@ -26,6 +27,7 @@ var types = map[Kind]struct{ begin, end string }{
 	KindProjectionBehind: {TypeProjectionBehind, TypeProjectionCaughtUp},
 	KindGroupBehind:      {TypeGroupBehind, TypeGroupCaughtUp},
 	KindFailing:          {TypeWebhookFailing, TypeWebhookRecovered},
+	KindQuota:            {TypeQuotaNearlyReached, TypeQuotaRelieved},
 }
 
 // finding is what a look has found about the subject of an alert.
@@ -91,7 +93,8 @@ func (r *Reporter) reportAlerts(ctx context.Context, tenant domain.TenantID, t *
 		t.nextSlow = now.Add(r.config.Slow)
 		looks = append(looks,
 			func() error { return r.findLag(ctx, tenant, t.MaxLag, &f, open) },
-			func() error { return r.findFailing(ctx, tenant, &f, open[KindFailing]) })
+			func() error { return r.findFailing(ctx, tenant, &f, open[KindFailing]) },
+			func() error { return r.findQuotas(ctx, tenant, &f, open[KindQuota]) })
 	}
 	for _, look := range looks {
 		if err := look(); err != nil {

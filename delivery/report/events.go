@@ -27,6 +27,9 @@ const (
 
 	TypeWebhookFailing   = "WebhookFailing"
 	TypeWebhookRecovered = "WebhookRecovered"
+
+	TypeQuotaNearlyReached = "QuotaNearlyReached"
+	TypeQuotaRelieved      = "QuotaRelieved"
 )
 
 // subject is the event that a report is about. Its data is left out: it can be read by its position.

@@ -26,6 +26,8 @@ type Config struct {
 	Webhooks    *webhook.Postgres   // whether they fail
 	Registry    *registry.Registry  // the faults and parked documents
 	Projections *projection.Catalog // which builds are live, whether they have stopped, and their lag
+	// Quotas returns what a tenant has used of each of its quotas. Nil: it has none.
+	Quotas func(ctx context.Context, tenant domain.TenantID) ([]domain.QuotaUse, error)
 	// Notice is called when a tenant has, or no longer has, reports. It must return at once. Nil: nothing is called.
 	Notice func(tenant domain.TenantID)
 	// Reported is called for each report that was appended, with its type. It must return at once. Nil: nothing is called.
@@ -34,7 +36,7 @@ type Config struct {
 	// Busy and Idle are the pauses between two looks at a tenant's rows, if there was something to report or the log has
 	// grown, and otherwise. 0: 2 s and 10 s.
 	Busy, Idle time.Duration
-	// Slow is the pause between two looks at lag and webhooks. 0: 30 s.
+	// Slow is the pause between two looks at lag, webhooks and quotas. 0: 30 s.
 	Slow time.Duration
 	// FailingFor is how long all attempts to reach a webhook must have failed before that is reported. 0: 5 minutes.
 	FailingFor time.Duration

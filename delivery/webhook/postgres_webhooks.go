@@ -12,10 +12,9 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/pg"
 )
-
-var webhookQuota = pg.Quota{Items: "webhooks", Table: "webhooks", Max: MaxWebhooks}
 
 // Lock order: a transaction that locks a webhook and its group locks the webhook's row first. Everything that belongs
 // to a webhook is changed while its row is locked.
@@ -103,7 +102,7 @@ func (s *Postgres) PutWebhook(
 		switch {
 		case err == nil:
 			created = true
-			if err := webhookQuota.Check(ctx, tx, tenant); err != nil {
+			if err := limits.Webhooks.Check(ctx, tx, tenant, MaxWebhooks); err != nil {
 				return false, err
 			}
 			if err := insertSecret(ctx, tx, tenant, name, secret); err != nil {

@@ -189,7 +189,7 @@ type AttemptQuery struct {
 
 // Defaults and limits of webhooks.
 const (
-	MaxWebhooks = 1000 // of a tenant; concurrent creation may exceed it slightly; beyond it the error is domain.CodeQuotaExceeded
+	MaxWebhooks = 1000 // of a tenant; beyond it the error is domain.CodeQuotaExceeded
 
 	DefaultTimeout = 15 * time.Second
 

@@ -11,13 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/pg"
 )
 
-// MaxProjections is how many unshared projections a tenant may have. Concurrent creation may exceed it slightly.
+// MaxProjections is how many unshared projections a tenant may have.
 const MaxProjections = 1000
-
-var projectionQuota = pg.Quota{Items: "projections", Table: "projections", Max: MaxProjections}
 
 // Shared projections are rows of domain.Everyone, which no tenant's key can ever select.
 //
@@ -60,7 +59,7 @@ func (s *Registry) CreateProjection(ctx context.Context, projection domain.Proje
 		case err != nil:
 			return fmt.Errorf("create a projection: %w", err)
 		}
-		if err := projectionQuota.Check(ctx, tx, projection.Owner); err != nil {
+		if err := limits.Projections.Check(ctx, tx, projection.Owner, MaxProjections); err != nil {
 			return err
 		}
 		if err := requireNoCycle(ctx, tx, projection.ProjectionID, projection.Definition); err != nil {

@@ -1314,6 +1314,106 @@ export interface TenantList {
   tenants: Tenant[];
 }
 
+export type PlanName = string;
+
+export interface Rate {
+  /** On average. */
+  perSecond: number;
+  /** At once after a pause: as many as perSecond (the default) to 3600 times as many. */
+  burst?: number;
+}
+
+/**
+ * Over all processes. What is missing is not limited. `requests` are HTTP requests and messages over WebSockets, `events`
+ * those of appends, and `bytes` the types, data and metadata of these events as they were sent.
+ */
+export interface Limits {
+  requests?: Rate;
+  events?: Rate;
+  bytes?: Rate;
+  /** Open at a time: WebSockets, streams of events, and requests that receive from a group. */
+  connections?: number;
+  /** Other requests under way at a time. */
+  requestsInFlight?: number;
+}
+
+/** What a tenant may have. What is missing is not limited, except by the service's own limits. */
+export interface Quotas {
+  /** Stored events. */
+  events?: number;
+  /** Of stored events, as the database stores them. */
+  bytes?: number;
+  projections?: number;
+  groups?: number;
+  webhooks?: number;
+  /** Those that are neither revoked nor expired. */
+  keys?: number;
+}
+
+export interface QuotaUse {
+  quota: "events" | "bytes" | "projections" | "groups" | "webhooks" | "keys";
+  /** Missing if it is not known: stored events are counted for tenants with a quota for them. */
+  used?: number;
+  /** Missing if there is none. */
+  limit?: number;
+}
+
+export interface LimitPlanDefinition {
+  limits?: Limits;
+  quotas?: Quotas;
+}
+
+export interface LimitPlan {
+  name: PlanName;
+  limits: Limits;
+  quotas: Quotas;
+}
+
+export interface LimitPlanList {
+  plans: LimitPlan[];
+}
+
+export interface TenantLimits {
+  /** Without it, the plan named `default` if there is one. */
+  plan?: string;
+  limits?: Limits;
+  quotas?: Quotas;
+}
+
+export interface CurrentLimits {
+  /** Missing if the tenant has none. */
+  plan?: string;
+  limits: Limits;
+  quotas: QuotaUse[];
+}
+
+export interface AssignedLimits {
+  assigned: TenantLimits;
+  current: CurrentLimits;
+}
+
+export interface Usage {
+  day: string;
+  /** Appended, by clients and by the service. */
+  events: number;
+  /** Of these events: their types, data and metadata as they were sent. */
+  bytes: number;
+  /** Written or removed by live builds of projections with the mode async. */
+  documents: number;
+  /** Events handed to consumers of groups, webhooks, reactors and egresses; each attempt counts. */
+  deliveries: number;
+  /** Of expressions; a million take 25 to 200 ms. They do not depend on the machine or its load. */
+  expressionSteps: number;
+}
+
+export interface UsageList {
+  days: Usage[];
+}
+
+export type TenantUsage = {
+  tenant: UUID;
+} & Usage;
+
 /**
  * What a key may do: `events:append`, `events:read`, `events:consume`, `documents:read`, `projections:write`,
  * `subscriptions:write` or `tenant:admin`. Those of events and subscriptions can be for some categories only:
@@ -1322,6 +1422,7 @@ export interface TenantList {
  */
 export type Scope = string;
 
+/** `limits` are of this key alone, within those of its tenant. They cannot be changed; a key that replaces it keeps them. */
 export interface NewKey {
   /** For people. */
   name: string;
@@ -1330,6 +1431,7 @@ export interface NewKey {
   networks?: Networks;
   /** When the key stops working: in the future, at most 10 years from now. Without it, never. */
   expiresAt?: string;
+  limits?: Limits;
 }
 
 /**
@@ -1356,6 +1458,7 @@ export interface Key {
   revokedAt?: string;
   /** The id of the key that replaces it. */
   rotatedTo?: string;
+  limits?: Limits;
 }
 
 export interface Caller {
@@ -1465,6 +1568,7 @@ export interface Problem {
   traceparent?: string;
   /** Of a schema, at most ten. */
   violations?: Violation[];
+  quota?: QuotaUse;
 }
 
 /** One of: an event; that everything up to the head has been sent; that events were passed over up to a position, or that nothing has come; that retention has removed events. */
@@ -2195,6 +2299,15 @@ export const operations = {
   getTenant: { method: "GET", path: "/v1/tenants/{tenantId}", repeatable: true },
   changeTenant: { method: "PATCH", path: "/v1/tenants/{tenantId}", repeatable: true },
   deleteTenant: { method: "DELETE", path: "/v1/tenants/{tenantId}", query: ["confirm"], repeatable: true },
+  listPlans: { method: "GET", path: "/v1/plans", query: ["pageSize", "pageToken"], repeatable: true },
+  getPlan: { method: "GET", path: "/v1/plans/{plan}", repeatable: true },
+  putPlan: { method: "PUT", path: "/v1/plans/{plan}", repeatable: true },
+  deletePlan: { method: "DELETE", path: "/v1/plans/{plan}", repeatable: true },
+  getTenantLimits: { method: "GET", path: "/v1/tenants/{tenantId}/limits", repeatable: true },
+  putTenantLimits: { method: "PUT", path: "/v1/tenants/{tenantId}/limits", repeatable: true },
+  getLimits: { method: "GET", path: "/v1/limits", repeatable: true },
+  getUsage: { method: "GET", path: "/v1/usage", query: ["from", "to"], repeatable: true },
+  exportUsage: { method: "GET", path: "/v1/admin/usage", query: ["from", "to"], repeatable: true, raw: true },
   listTenantKeys: { method: "GET", path: "/v1/tenants/{tenantId}/keys", query: ["pageSize", "pageToken"], repeatable: true },
   createTenantKey: { method: "POST", path: "/v1/tenants/{tenantId}/keys" },
   revokeTenantKey: { method: "DELETE", path: "/v1/tenants/{tenantId}/keys/{keyId}", repeatable: true },
@@ -2748,6 +2861,30 @@ export interface ListTenantsOptions extends CallOptions {
 export interface DeleteTenantOptions extends CallOptions {
   /** The tenant's name. */
   confirm: string;
+}
+
+/** Options of {@link Operations.listPlans}. */
+export interface ListPlansOptions extends CallOptions {
+  /** The maximum number of items on a page. */
+  pageSize?: number;
+  /** A token from a `Link` header. Clients must not build tokens. */
+  pageToken?: string;
+}
+
+/** Options of {@link Operations.getUsage}. */
+export interface GetUsageOptions extends CallOptions {
+  /** The first day; by default, 30 days before `to`. */
+  from?: string;
+  /** The last day; by default, today. */
+  to?: string;
+}
+
+/** Options of {@link Operations.exportUsage}. */
+export interface ExportUsageOptions extends CallOptions {
+  /** The first day; by default, 30 days before `to`. */
+  from?: string;
+  /** The last day; by default, today. */
+  to?: string;
 }
 
 /** Options of {@link Operations.listTenantKeys}. */
@@ -3978,6 +4115,75 @@ export abstract class Operations {
     return this.send(operations.deleteTenant, [tenantId], options);
   }
 
+  /** List plans. */
+  listPlans(options: ListPlansOptions = {}): Promise<LimitPlanList> {
+    return this.send(operations.listPlans, [], options);
+  }
+
+  /** Get a plan. */
+  getPlan(plan: PlanName, options: CallOptions = {}): Promise<LimitPlan> {
+    return this.send(operations.getPlan, [plan], options);
+  }
+
+  /**
+   * Create or replace a plan.
+   *
+   * A plan is a set of limits and quotas for the tenants that it is assigned to. What it leaves out is not limited. The plan
+   * named `default`, if there is one, is that of all tenants without a plan. A change takes effect in all processes within
+   * seconds.
+   */
+  putPlan(plan: PlanName, body: LimitPlanDefinition, options: CallOptions = {}): Promise<LimitPlan> {
+    return this.send(operations.putPlan, [plan], options, body);
+  }
+
+  /**
+   * Delete a plan.
+   *
+   * A plan that is assigned to a tenant cannot be deleted.
+   */
+  deletePlan(plan: PlanName, options: CallOptions = {}): Promise<void> {
+    return this.send(operations.deletePlan, [plan], options);
+  }
+
+  /** Get a tenant's limits and quotas. */
+  getTenantLimits(tenantId: UUID, options: CallOptions = {}): Promise<AssignedLimits> {
+    return this.send(operations.getTenantLimits, [tenantId], options);
+  }
+
+  /**
+   * Assign a plan to a tenant.
+   *
+   * `limits` and `quotas` replace those of the plan for this tenant. `{}` takes the plan away. A change takes effect in all
+   * processes within seconds.
+   */
+  putTenantLimits(tenantId: UUID, body: TenantLimits, options: CallOptions = {}): Promise<AssignedLimits> {
+    return this.send(operations.putTenantLimits, [tenantId], options, body);
+  }
+
+  /** Get the limits and quotas of the caller's tenant. */
+  getLimits(options: CallOptions = {}): Promise<CurrentLimits> {
+    return this.send(operations.getLimits, [], options);
+  }
+
+  /**
+   * Get the daily usage of the caller's tenant.
+   *
+   * By UTC days. Processes save what they have counted every two seconds; one that is killed loses what it has counted since.
+   * Days are kept for 400 days.
+   */
+  getUsage(options: GetUsageOptions = {}): Promise<UsageList> {
+    return this.send(operations.getUsage, [], options);
+  }
+
+  /**
+   * Export the daily usage of all tenants.
+   *
+   * As lines of JSON, by tenant and day, for billing. Deleted tenants are missing.
+   */
+  exportUsage(options: ExportUsageOptions = {}): Promise<Response> {
+    return this.send(operations.exportUsage, [], options);
+  }
+
   /** List a tenant's keys. */
   listTenantKeys(tenantId: UUID, options: ListTenantKeysOptions = {}): Promise<KeyList> {
     return this.send(operations.listTenantKeys, [tenantId], options);
@@ -4000,7 +4206,7 @@ export abstract class Operations {
   /**
    * Rotate a tenant's key.
    *
-   * Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+   * Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
    * lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
    * secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
    * secret was lost. A revoked or expired key cannot be rotated.
@@ -4031,7 +4237,7 @@ export abstract class Operations {
   /**
    * Rotate a key of the caller's tenant.
    *
-   * Creates a key with the name, scopes and networks of this key and, if this key expires, an expiry that gives it the same
+   * Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
    * lifetime. This key expires after `overlap`, or at its own expiry if that is earlier. Only this answer contains the new
    * secret. A key is rotated once: repeating the request answers 409 with the id of the new key, which can be rotated if its
    * secret was lost. A revoked or expired key cannot be rotated.

@@ -1,0 +1,182 @@
+package limits
+
+import (
+	gobytes "bytes"
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+const (
+	// roundsApart is the shortest time between the beginnings of two rounds. Requests that come meanwhile share one.
+	roundsApart = 5 * time.Millisecond
+	// failedPause is the same after a round that has failed.
+	failedPause = 100 * time.Millisecond
+	// roundSize limits the ledgers of one round, which one transaction locks.
+	roundSize = 200
+	// roundTimeout limits one round.
+	roundTimeout = 2 * time.Second
+	// renewEvery is how often slots in use are renewed, and unused ones returned.
+	renewEvery = time.Second
+	// burstShare is the part of a burst that a process leases ahead at most.
+	burstShare = 4
+	// forgetEvery is how often unused ledgers are deleted from the database.
+	forgetEvery = time.Hour
+)
+
+// Run leases what the requests need, until ctx ends, and then returns nil.
+func (l *Limiter) Run(ctx context.Context) error {
+	renew, forget := time.NewTicker(renewEvery), time.NewTicker(forgetEvery)
+	defer renew.Stop()
+	defer forget.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-forget.C:
+			if err := l.config.Store.forgetLedgers(ctx); err != nil && ctx.Err() == nil {
+				l.config.Log.Warn("unused limits could not be deleted; it is tried again in an hour", "error", err)
+			}
+			continue
+		case <-renew.C:
+			l.renew()
+		case <-l.wake:
+		}
+		pause := roundsApart
+		began := time.Now()
+		if err := l.runRound(ctx); err != nil && ctx.Err() == nil {
+			l.config.Log.Warn("limits could not be leased; requests above what is leased are refused", "error", err)
+			pause = failedPause
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause - time.Since(began)):
+		}
+	}
+}
+
+// renew asks for all shares that have slots, and forgets those that nothing uses.
+func (l *Limiter) renew() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.active = 0
+	for name, s := range l.ledgers {
+		l.refresh(s)
+		used := s.slots[connections].used + s.slots[inFlight].used
+		held := s.slots[connections].held + s.slots[inFlight].held
+		idle := now.Sub(s.usedAt) > lease
+		if !idle && s.limits != (domain.Limits{}) {
+			l.active++
+		}
+		switch hasSlots := s.limits.Connections != nil || s.limits.InFlight != nil; {
+		case held > 0 || hasSlots && used > 0:
+			l.ask(s)
+		case used == 0 && idle && s.next == nil:
+			delete(l.ledgers, name)
+		}
+	}
+}
+
+// runRound asks the database for what the dirty shares need, and wakes the waiting requests.
+func (l *Limiter) runRound(ctx context.Context) error {
+	l.mu.Lock()
+	began := time.Now()
+	shares := make([]*share, 0, min(len(l.dirty), roundSize))
+	for s := range l.dirty {
+		if len(shares) == roundSize {
+			l.wakeUp()
+			break
+		}
+		delete(l.dirty, s)
+		shares = append(shares, s)
+	}
+	slices.SortFunc(shares, func(a, b *share) int {
+		return cmp.Or(gobytes.Compare(a.tenant[:], b.tenant[:]), gobytes.Compare(a.key[:], b.key[:]))
+	})
+	l.rounds++
+	questions, rounds := make([]*question, len(shares)), make([]*round, len(shares))
+	for i, s := range shares {
+		questions[i] = &question{ledgerName: s.ledgerName, limits: s.limits, demand: s.demand(began, l.rounds), wantStored: s.countsStored()}
+		rounds[i], s.next = s.next, nil // requests that come from now on wait for another round
+	}
+	l.mu.Unlock()
+	if len(shares) == 0 {
+		return nil
+	}
+	timed, cancel := context.WithTimeout(ctx, roundTimeout)
+	defer cancel()
+	err := l.config.Store.settle(timed, l.config.Process, questions)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, s := range shares {
+		if err == nil {
+			s.accept(questions[i], began)
+		}
+		rounds[i].err = err
+		close(rounds[i].done)
+	}
+	return err
+}
+
+// demand returns what the share needs, for a round that begins now.
+func (s *share) demand(now time.Time, round int64) demand {
+	d := demand{Round: round}
+	period := max(now.Sub(s.asked), roundsApart)
+	for i := range rateCount {
+		t := &s.tokens[i]
+		rate := rateOf(&s.limits, i)
+		if rate == nil {
+			*t = tokens{}
+			continue
+		}
+		if now.Before(s.until) {
+			d.Left[i] = t.left
+		}
+		// As much as was spent in the last period is enough for another one; a longer period says less.
+		ahead := t.spent * 2 * min(1, float64(200*time.Millisecond)/float64(period))
+		d.Tokens[i] = t.needed + min(ahead, float64(rate.Burst)/burstShare)
+		t.needed, t.spent = 0, 0
+	}
+	for i := range slotCount {
+		q := &s.slots[i]
+		d.Used[i] = q.used
+		d.Slots[i] = max(q.used+q.needed, q.peak)
+		q.needed, q.peak = 0, q.used
+	}
+	return d
+}
+
+// accept notes the answer to a share's demand, for a round that has begun at began.
+func (s *share) accept(q *question, began time.Time) {
+	s.asked = began
+	if q.wantStored {
+		s.stored, s.readAt, s.added = q.stored, began, stored{}
+	}
+	if !q.settled {
+		return
+	}
+	s.until = began.Add(lease)
+	for i := range rateCount {
+		if rateOf(&q.limits, i) == nil {
+			continue
+		}
+		t := &s.tokens[i]
+		t.left = max(q.grant.Tokens[i]-t.spent, 0)
+		t.free, t.dryAt = q.grant.Free[i], time.Time{}
+		if q.grant.Tokens[i] < q.demand.Tokens[i] {
+			t.dryAt = began
+		}
+	}
+	for i := range slotCount {
+		slots := &s.slots[i]
+		slots.held, slots.dryAt = q.grant.Slots[i], time.Time{}
+		if q.grant.Slots[i] < q.demand.Slots[i] {
+			slots.dryAt = began
+		}
+	}
+}
