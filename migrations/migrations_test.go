@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 
@@ -77,8 +78,10 @@ func TestTablesKeepTenantsApart(t *testing.T) {
 			t.Errorf("%s: row-level security is not enabled and forced, or is forced on a cluster", table)
 		}
 		for _, index := range otherIndexes {
-			// Tenants' names are unique among tenants, and members and beacons are of no tenant.
-			exempt := index == "manifold.tenants_name" || index == "manifold.members_pkey" || index == "manifold.replica_beacons_pkey"
+			// Tenants' names are unique among tenants; members, beacons, plans and writers of usage are of no tenant.
+			exempt := slices.Contains([]string{
+				"manifold.tenants_name", "manifold.members_pkey", "manifold.replica_beacons_pkey", "manifold.plans_pkey", "manifold.usage_writers_pkey",
+			}, index)
 			if kind == migrations.Distributed || !exempt {
 				t.Errorf("%s: the tenant is not first in %s", table, index)
 			}

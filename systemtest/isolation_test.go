@@ -410,6 +410,9 @@ func (s *side) view(t *testing.T, all map[string]endpoint) string {
 		if e.method != "GET" || len(e.scopes) == 0 || e.forOperator() || strings.Contains(e.path, "{rebuildId}") && s.rebuild == "" {
 			continue
 		}
+		if operation == "getUsage" {
+			continue // it grows when the service saves what the tenant itself has used
+		}
 		try := tries[operation]
 		try.query = ""
 		a := s.call(t, e, try, s.user.key, s)
@@ -498,7 +501,7 @@ func TestTenantsAreIsolatedInEveryEndpoint(t *testing.T) {
 			if own := slices.ContainsFunc(s.secrets(), func(secret string) bool { return strings.Contains(said, secret) }); try.own && !own {
 				t.Errorf("%s for %s returns none of the tenant's data: %s", operation, s.mark, a)
 			}
-			if operation != "listTenants" && operation != "getAllLag" { // the operator's lists of all
+			if !slices.Contains([]string{"listTenants", "listPlans", "exportUsage", "getAllLag"}, operation) { // the operator's lists of all
 				for _, secret := range other.secrets() {
 					if strings.Contains(said, secret) {
 						t.Errorf("%s tells %s of %s, which is %s's: %s", operation, s.mark, secret, other.mark, a)
