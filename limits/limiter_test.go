@@ -151,7 +151,7 @@ func TestProcessesShareSlots(t *testing.T) {
 			t.Fatal("a connection above the limit is let in")
 		}
 	}
-	// A request that waits for a slot is a test of requests in flight; they have slots of their own.
+	// Requests in flight are counted apart from connections.
 	request, ok := enter(one, limits.Request)
 	if !ok {
 		t.Fatal("a request is refused for connections")
