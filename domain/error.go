@@ -44,6 +44,7 @@ const (
 	CodeOverloaded         Code = "overloaded"          // too many requests of all tenants are waiting
 	CodeOutcomeUnknown     Code = "outcome-unknown"     // it may have been appended; repeat with the same ids to find out
 	CodeUnavailable        Code = "unavailable"         // a database does not answer
+	CodeIssuerUnavailable  Code = "issuer-unavailable"  // the keys that verify a token are not loaded
 )
 
 // Error is an error that a caller can act on. Every other error that a function returns is a fault of the service.

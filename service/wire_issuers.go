@@ -21,7 +21,8 @@ func TokenVerifier(c config.Config, log *slog.Logger) *oidc.Verifier {
 		return nil
 	}
 	issuers := make([]oidc.Issuer, 0, len(c.Issuers))
-	for name, of := range c.Issuers {
+	for _, name := range slices.Sorted(maps.Keys(c.Issuers)) {
+		of := c.Issuers[name]
 		issuers = append(issuers, oidc.Issuer{Name: name, URL: of.Issuer, Audience: of.Audience, Algorithms: of.Algorithms, Skew: of.ClockSkew})
 	}
 	return oidc.New(oidc.Config{Issuers: issuers, Log: log})

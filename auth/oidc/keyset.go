@@ -35,7 +35,10 @@ const (
 	minRSABits, maxRSABits = 2048, 8192
 )
 
-// keySet has the keys that an issuer publishes. A load replaces them; a failed one keeps them.
+// errNoKeys is the error of an issuer that answers, but publishes no key that can verify tokens.
+var errNoKeys = errors.New("none can verify tokens")
+
+// keySet has the keys that an issuer publishes. A load replaces them, also by none. A failed one keeps them.
 type keySet struct {
 	url      string
 	client   *http.Client
@@ -44,6 +47,8 @@ type keySet struct {
 	cooldown time.Duration
 	wake     chan struct{}
 	waiting  chan struct{} // one element per waiting request
+
+	serial sync.Mutex // held during a load
 
 	mu        sync.Mutex
 	keys      []jose.JSONWebKey
@@ -77,6 +82,8 @@ func (k *keySet) run(ctx context.Context) {
 
 // load loads the keys once. It returns the time until the next load.
 func (k *keySet) load(ctx context.Context) time.Duration {
+	k.serial.Lock()
+	defer k.serial.Unlock()
 	k.mu.Lock()
 	if k.loading == nil {
 		k.loading = make(chan struct{})
@@ -91,7 +98,7 @@ func (k *keySet) load(ctx context.Context) time.Duration {
 	defer k.mu.Unlock()
 	failedBefore := k.err != nil
 	k.err, k.triedAt = err, k.now()
-	if err == nil {
+	if err == nil || errors.Is(err, errNoKeys) {
 		k.keys, k.endpoints, k.loadedAt = keys, endpoints, k.triedAt
 	}
 	close(k.loading)
@@ -109,25 +116,29 @@ func (k *keySet) load(ctx context.Context) time.Duration {
 	return refreshEvery
 }
 
-// fetch reads the issuer's discovery document and its keys.
+// fetch reads the issuer's discovery document and its keys. With errNoKeys the answer is valid: the issuer has withdrawn its
+// keys.
 func (k *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, Endpoints, error) {
 	found, err := discover(ctx, k.client, k.url)
 	if err != nil {
 		return nil, Endpoints{}, err
 	}
-	var set struct{ Keys []json.RawMessage }
+	var set struct{ Keys *[]json.RawMessage }
 	if err := fetch(ctx, k.client, found.Keys, &set); err != nil {
 		return nil, Endpoints{}, err
 	}
+	if set.Keys == nil {
+		return nil, Endpoints{}, fmt.Errorf("%s is not a set of keys: it has no list \"keys\"", found.Keys)
+	}
 	var keys []jose.JSONWebKey
-	for _, text := range set.Keys {
+	for _, text := range *set.Keys {
 		var key jose.JSONWebKey
 		if json.Unmarshal(text, &key) == nil && usable(key) && len(keys) < maxKeys {
 			keys = append(keys, key.Public())
 		}
 	}
 	if len(keys) == 0 {
-		return nil, Endpoints{}, fmt.Errorf("%s has %d keys, and none can verify tokens", found.Keys, len(set.Keys))
+		return nil, found.Endpoints, fmt.Errorf("%s has %d keys, and %w", found.Keys, len(*set.Keys), errNoKeys)
 	}
 	return keys, found.Endpoints, nil
 }
@@ -163,10 +174,11 @@ func fits(key jose.JSONWebKey, algorithm string) bool {
 }
 
 // find returns the key of a token. If there is none, it waits for a load of the keys, unless the last one is recent. id may
-// be empty if only one key fits.
+// be empty if only one key fits. While the issuer's current keys are unknown, it returns domain.CodeIssuerUnavailable.
 func (k *keySet) find(ctx context.Context, id, algorithm string) (jose.JSONWebKey, error) {
 	key, ok, loading := k.known(id, algorithm)
-	if !ok && loading != nil && k.wait(ctx, loading) {
+	if !ok && loading != nil {
+		k.wait(ctx, loading)
 		k.mu.Lock()
 		key, ok = k.match(id, algorithm)
 		k.mu.Unlock()
@@ -179,15 +191,23 @@ func (k *keySet) find(ctx context.Context, id, algorithm string) (jose.JSONWebKe
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.err != nil || k.loadedAt.IsZero() {
-		return key, domain.Errorf(domain.CodeUnavailable, "Authorization", "this token cannot be verified: the keys of its issuer could not be loaded; try again, and if it persists, ask the operator")
+	switch {
+	case loading != nil && k.loading == loading:
+		return key, unavailable("the keys of its issuer are still being loaded; try again")
+	case k.err != nil && !errors.Is(k.err, errNoKeys) || k.loadedAt.IsZero():
+		return key, unavailable("the keys of its issuer could not be loaded; try again, and if it persists, ask the operator")
 	}
 	return key, refused("its issuer has not published the key that it names (%q)", domain.Clip(id, 100))
 }
 
+// unavailable returns the error for a token that can perhaps be verified later.
+func unavailable(why string) error {
+	return domain.Errorf(domain.CodeIssuerUnavailable, "Authorization", "this token cannot be verified: %s", why)
+}
+
 // known returns the key of a token. If there is none, it requests a load, unless the last one is recent, and returns the
 // channel that is closed after the load.
-func (k *keySet) known(id, algorithm string) (key jose.JSONWebKey, ok bool, loading <-chan struct{}) {
+func (k *keySet) known(id, algorithm string) (key jose.JSONWebKey, ok bool, loading chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if key, ok = k.match(id, algorithm); ok {
@@ -214,21 +234,20 @@ func (k *keySet) match(id, algorithm string) (found jose.JSONWebKey, ok bool) {
 	return found, ok
 }
 
-// wait waits until a load has ended, and reports whether it has. The number of waiting requests is limited.
-func (k *keySet) wait(ctx context.Context, loading <-chan struct{}) bool {
+// wait waits until a load has ended, but at most for keyPatience. The number of waiting requests is limited; it does not
+// wait with a further one.
+func (k *keySet) wait(ctx context.Context, loading <-chan struct{}) {
 	select {
 	case k.waiting <- struct{}{}:
 		defer func() { <-k.waiting }()
 	default:
-		return false
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, keyPatience)
 	defer cancel()
 	select {
 	case <-loading:
-		return true
 	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -115,7 +115,8 @@ func (v *Verifier) Run(ctx context.Context) error {
 	return nil
 }
 
-// Load loads the keys of each issuer once. It is for programs that verify few tokens; others call Run.
+// Load loads the keys of each issuer once. It is for programs that verify few tokens; others call Run. Beside Run, it waits
+// for a load that is under way.
 func (v *Verifier) Load(ctx context.Context) {
 	defer v.client.CloseIdleConnections()
 	var loading sync.WaitGroup

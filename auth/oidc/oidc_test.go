@@ -221,19 +221,31 @@ func TestUnknownKeysAreCheap(t *testing.T) {
 	wantAccepted(t, v, "a valid token", valid)
 	stranger := oidctest.NewKey(t, jose.RS256)
 	claims := provider.Claims(nil)
+	var busy atomic.Int64
 	flood := func() {
 		var requests sync.WaitGroup
 		for i := range 2 * maxWaiting {
 			named := stranger
 			named.KeyID = fmt.Sprint("made up ", i)
 			token := oidctest.Sign(t, named, nil, claims)
-			requests.Go(func() { wantRefused(t, v, "a made-up key", token, "has not published the key") })
+			requests.Go(func() {
+				_, err := v.Verify(t.Context(), token)
+				switch {
+				case domain.IsCode(err, domain.CodeIssuerUnavailable):
+					busy.Add(1)
+				case !domain.IsCode(err, domain.CodeUnauthenticated):
+					t.Errorf("a made-up key: %v", err)
+				}
+			})
 		}
 		requests.Wait()
 	}
 	flood()
 	if n := provider.KeyRequests.Load(); n != 1 {
 		t.Errorf("within the cooldown the keys were loaded %d times", n)
+	}
+	if n := busy.Load(); n != 0 {
+		t.Errorf("while no keys are loaded, %d requests were asked to try again", n)
 	}
 	skew.Store(int64(cooldown))
 	release := provider.HoldKeys()
@@ -248,6 +260,66 @@ func TestUnknownKeysAreCheap(t *testing.T) {
 	if n := provider.KeyRequests.Load(); n != 2 {
 		t.Errorf("after the cooldown the keys were loaded %d times in total", n)
 	}
+	if n := busy.Load(); n == 0 {
+		t.Error("nobody was asked to try again while more than maxWaiting requests waited")
+	}
+}
+
+// A token that cannot wait for the keys is not refused: it may be valid.
+func TestTokensMayBeTriedAgainWhileKeysLoad(t *testing.T) {
+	t.Parallel()
+	provider := oidctest.Start(t)
+	v, skew := begin(t, Config{}, provider)
+	wantAccepted(t, v, "the first key", provider.Token(nil))
+	provider.Publish(oidctest.NewKey(t, jose.RS256))
+	token := provider.Token(nil)
+	skew.Store(int64(cooldown))
+	defer provider.HoldKeys()()
+	for range maxWaiting {
+		v.sets[0].waiting <- struct{}{} // as many requests wait
+	}
+	if _, err := v.Verify(t.Context(), token); !domain.IsCode(err, domain.CodeIssuerUnavailable) {
+		t.Errorf("while the keys load: %v", err)
+	}
+}
+
+// The keys of an issuer that publishes none stop working, unlike those of one that does not answer.
+func TestTheLastKeyCanBeWithdrawn(t *testing.T) {
+	t.Parallel()
+	provider := oidctest.Start(t)
+	v, _ := begin(t, Config{}, provider)
+	token := provider.Token(nil)
+	wantAccepted(t, v, "before", token)
+	encryption := oidctest.NewKey(t, jose.RS256)
+	encryption.Use = "enc"
+	provider.Publish(encryption)
+	v.Load(t.Context())
+	wantRefused(t, v, "after", token, "has not published the key")
+	if state := v.States()[0]; state.Keys != 0 || state.Err == nil {
+		t.Errorf("the state is %+v", state)
+	}
+}
+
+// Loads by Run and by Load do not overlap.
+func TestLoadMayBeCalledBesideRun(t *testing.T) {
+	t.Parallel()
+	provider := oidctest.Start(t)
+	v, _ := begin(t, Config{}, provider)
+	var loads sync.WaitGroup
+	for range 20 {
+		loads.Go(func() { v.Load(t.Context()) })
+	}
+	loads.Wait()
+	wantAccepted(t, v, "a token", provider.Token(nil))
+}
+
+// Two entries of one issuer may give a token different rights, so it must name only one of them.
+func TestATokenForTwoEntriesIsRefused(t *testing.T) {
+	t.Parallel()
+	provider := oidctest.Start(t)
+	v, _ := begin(t, Config{Issuers: []Issuer{{Name: "operators", URL: provider.URL, Audience: []string{"manifold-operators"}}}}, provider)
+	wantRefused(t, v, "both audiences", provider.Token(oidctest.Claims{"aud": []string{"manifold", "manifold-operators"}}), "operators and issuer-1")
+	wantAccepted(t, v, "one audience", provider.Token(oidctest.Claims{"aud": []string{"other", "manifold-operators"}}))
 }
 
 // While an issuer is down, its old keys work. Without keys, its tokens cannot be verified, until it is back.
@@ -262,7 +334,7 @@ func TestAnIssuerMayBeDown(t *testing.T) {
 	skew.Store(int64(time.Minute))
 	unavailable := func(what, token string) {
 		t.Helper()
-		if _, err := v.Verify(t.Context(), token); !domain.IsCode(err, domain.CodeUnavailable) {
+		if _, err := v.Verify(t.Context(), token); !domain.IsCode(err, domain.CodeIssuerUnavailable) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -329,7 +401,7 @@ func TestDiscoveryIsChecked(t *testing.T) {
 	provider := oidctest.Start(t)
 	v, _ := begin(t, Config{Issuers: []Issuer{{Name: "aliased", URL: strings.Replace(provider.URL, "127.0.0.1", "localhost", 1), Audience: []string{"manifold"}}}})
 	claims := provider.Claims(oidctest.Claims{"iss": v.sets[0].url})
-	if _, err := v.Verify(t.Context(), oidctest.Sign(t, provider.Key(), nil, claims)); !domain.IsCode(err, domain.CodeUnavailable) {
+	if _, err := v.Verify(t.Context(), oidctest.Sign(t, provider.Key(), nil, claims)); !domain.IsCode(err, domain.CodeIssuerUnavailable) {
 		t.Errorf("a discovery document of another issuer: %v", err)
 	}
 	if err := v.States()[0].Err; err == nil || !strings.Contains(err.Error(), provider.URL) {

@@ -32,7 +32,7 @@ func refused(format string, args ...any) error {
 }
 
 // Verify verifies a token. It returns domain.CodeUnauthenticated for one that is not valid here, and
-// domain.CodeUnavailable if the key may be one that the issuer has published, but its keys cannot be loaded. It waits
+// domain.CodeIssuerUnavailable if the key may be one that the issuer has published, but its keys are not loaded. It waits
 // briefly while the issuer's keys are being loaded.
 func (v *Verifier) Verify(ctx context.Context, token string) (Token, error) {
 	signed, err := parse(token)
@@ -109,19 +109,28 @@ func decodeClaims(payload []byte) (Claims, error) {
 	return claims, nil
 }
 
-// issuerOf returns the issuer that the claims name, for their audience.
+// issuerOf returns the issuer that the claims name, for their audience. Several issuers may have one URL; a token for the
+// audiences of two of them is refused, because they may give it different rights.
 func (v *Verifier) issuerOf(claims Claims) (*issuer, error) {
 	url, _ := claims.Text("iss")
 	same := v.issuers[url]
 	if len(same) == 0 {
 		return nil, refused("its issuer %q is not accepted here", domain.Clip(url, 200))
 	}
+	var found *issuer
 	for _, by := range same {
-		if slices.ContainsFunc(by.Audience, func(audience string) bool { return audience != "" && claims.Has("aud", audience) }) {
-			return by, nil
+		switch {
+		case !slices.ContainsFunc(by.Audience, func(audience string) bool { return audience != "" && claims.Has("aud", audience) }):
+		case found != nil:
+			return nil, refused("its audiences are those of two issuers in the configuration, %s and %s, so what it may do is ambiguous; ask the issuer for a token for one of them", found.Name, by.Name)
+		default:
+			found = by
 		}
 	}
-	return nil, refused("its audience is another service; ask the issuer for a token for this one")
+	if found == nil {
+		return nil, refused("its audience is another service; ask the issuer for a token for this one")
+	}
+	return found, nil
 }
 
 // check checks the other claims of a token whose signature was verified.

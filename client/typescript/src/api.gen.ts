@@ -1550,7 +1550,7 @@ export interface Problem {
   type: string;
   title: string;
   status: number;
-  code: "invalid-request" | "invalid-json" | "invalid-definition" | "unsupported" | "too-large" | "too-costly" | "unauthenticated" | "forbidden" | "tenant-suspended" | "not-found" | "already-exists" | "version-conflict" | "condition-failed" | "precondition-failed" | "duplicate-id" | "event-id-conflict" | "partial-duplicate" | "rebuild-running" | "conflict" | "events-removed" | "gone" | "not-caught-up" | "faulted" | "schema-violation" | "refused" | "rejected" | "quota-exceeded" | "too-many-requests" | "overloaded" | "outcome-unknown" | "unavailable" | "method-not-allowed" | "unsupported-media-type" | "internal";
+  code: "invalid-request" | "invalid-json" | "invalid-definition" | "unsupported" | "too-large" | "too-costly" | "unauthenticated" | "forbidden" | "tenant-suspended" | "not-found" | "already-exists" | "version-conflict" | "condition-failed" | "precondition-failed" | "duplicate-id" | "event-id-conflict" | "partial-duplicate" | "rebuild-running" | "conflict" | "events-removed" | "gone" | "not-caught-up" | "faulted" | "schema-violation" | "refused" | "rejected" | "quota-exceeded" | "too-many-requests" | "overloaded" | "outcome-unknown" | "unavailable" | "issuer-unavailable" | "method-not-allowed" | "unsupported-media-type" | "internal";
   /** What was wrong and what to do about it. */
   detail?: string;
   /** The place in the request, such as `events[3].data`. */
