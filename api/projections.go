@@ -3,10 +3,12 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
+	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
@@ -35,6 +37,9 @@ func (s operations) CreateProjection(ctx context.Context, caller access.Caller, 
 	}
 	definition, err := definitionOf(request.Body)
 	if err != nil {
+		return nil, err
+	}
+	if err := allowTotals(caller, &definition); err != nil {
 		return nil, err
 	}
 	p, err := s.config.Projections.Create(ctx, caller.Tenant, definition, caller.By())
@@ -150,7 +155,11 @@ func (s operations) PutProjection(ctx context.Context, caller access.Caller, req
 	if err != nil {
 		return nil, err
 	}
-	deployed, err := s.config.Rebuilds.Deploy(ctx, caller.Tenant, definition, caller.By(), value(request.Params.AcceptLoss))
+	acceptLoss := value(request.Params.AcceptLoss)
+	if err := errors.Join(allowTotals(caller, &definition), allowLoss(caller, acceptLoss)); err != nil {
+		return nil, err
+	}
+	deployed, err := s.config.Rebuilds.Deploy(ctx, caller.Tenant, definition, caller.By(), acceptLoss)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +175,11 @@ func (s operations) DeleteProjection(ctx context.Context, caller access.Caller, 
 }
 
 func (s operations) ResetProjection(ctx context.Context, caller access.Caller, request openapi.ResetProjectionRequest) (*openapi.Response, error) {
-	p, err := s.config.Projections.Reset(ctx, caller.Tenant, request.Name, caller.By(), value(request.Params.AcceptLoss))
+	acceptLoss := value(request.Params.AcceptLoss)
+	if err := allowLoss(caller, acceptLoss); err != nil {
+		return nil, err
+	}
+	p, err := s.config.Projections.Reset(ctx, caller.Tenant, request.Name, caller.By(), acceptLoss)
 	if err != nil {
 		return nil, err
 	}
@@ -212,6 +225,24 @@ func (s operations) GetProjectionState(ctx context.Context, caller access.Caller
 func (s operations) CatchUpProjection(ctx context.Context, caller access.Caller, request openapi.CatchUpProjectionRequest) (*openapi.Response, error) {
 	status, err := s.config.Projections.CatchUp(ctx, caller.Tenant, request.Name, freshness(nil, request.Params.Timeout).Wait)
 	return openapi.OK(projectionState(request.Name, status)), err
+}
+
+// allowLoss returns an error if the caller accepts a loss and is an operator without the highest role: what is lost cannot be
+// restored. Tenants decide about their own documents.
+func allowLoss(caller access.Caller, acceptLoss bool) error {
+	if !acceptLoss || !caller.Credential.Operator {
+		return nil
+	}
+	return problem.At("acceptLoss", caller.Credential.Require(auth.ScopeOperator))
+}
+
+// allowTotals returns an error if the definition has totals by a field, whose values operators of all roles see, and the
+// caller is an operator who may not read all documents.
+func allowTotals(caller access.Caller, definition *domain.Definition) error {
+	if definition == nil || definition.Totals == nil || definition.Totals.By == "" || !caller.Credential.Operator {
+		return nil
+	}
+	return problem.At("totals.by", caller.Credential.Require(auth.ScopeOperator))
 }
 
 // definitionFor returns the definition in a body, at the given place, for the projection that the path names.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -20,6 +21,9 @@ func (s operations) StartRebuild(ctx context.Context, caller access.Caller, requ
 	}
 	wanted := rebuild.Request{By: caller.By()}
 	if err := rebuildRequest(&wanted, request.Name, request.Body); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(allowTotals(caller, wanted.Definition), allowLoss(caller, wanted.AcceptLoss)); err != nil {
 		return nil, err
 	}
 	started, err := s.config.Rebuilds.Start(ctx, id, wanted)
@@ -142,8 +146,12 @@ func (s operations) ResumeRebuild(ctx context.Context, caller access.Caller, req
 }
 
 func (s operations) RollbackRebuild(ctx context.Context, caller access.Caller, request openapi.RollbackRebuildRequest) (*openapi.Response, error) {
+	acceptLoss := value(request.Params.AcceptLoss)
+	if err := allowLoss(caller, acceptLoss); err != nil {
+		return nil, err
+	}
 	order := func(ctx context.Context, id domain.ProjectionID, undone domain.RebuildID) (domain.Rebuild, error) {
-		return s.config.Rebuilds.Rollback(ctx, id, undone, caller.By(), value(request.Params.AcceptLoss))
+		return s.config.Rebuilds.Rollback(ctx, id, undone, caller.By(), acceptLoss)
 	}
 	rollback, err := s.order(ctx, caller, request.Name, request.RebuildId, order)
 	return openapi.Accepted(rebuildAnswer(rollback)).With("Location", rebuildPath(rollback)), err

@@ -231,14 +231,14 @@ var roleOf = map[string]auth.Role{
 	"getTotals": auth.RoleRead, "listMembers": auth.RoleRead, "listCursors": auth.RoleRead, "getLag": auth.RoleRead, "getAllLag": auth.RoleRead,
 	"listTenants": auth.RoleRead, "getTenant": auth.RoleRead, "listTenantKeys": auth.RoleRead, "whoami": auth.RoleRead,
 
-	"createProjection": auth.RoleOperate, "putProjection": auth.RoleOperate, "deleteProjection": auth.RoleOperate, "resetProjection": auth.RoleOperate,
+	"createProjection": auth.RoleOperate, "putProjection": auth.RoleOperate, "resetProjection": auth.RoleOperate,
 	"retryProjection": auth.RoleOperate, "skipEvent": auth.RoleOperate, "withdrawSkip": auth.RoleOperate,
 	"replayParkedDocuments": auth.RoleOperate, "replayParkedDocument": auth.RoleOperate, "discardParkedDocument": auth.RoleOperate,
 	"startRebuild": auth.RoleOperate, "cancelRebuild": auth.RoleOperate, "approveRebuild": auth.RoleOperate, "pauseRebuild": auth.RoleOperate,
 	"resumeRebuild": auth.RoleOperate, "rollbackRebuild": auth.RoleOperate, "putUpcaster": auth.RoleOperate, "deleteUpcaster": auth.RoleOperate,
 	"changeTenant": auth.RoleOperate,
 
-	"listAllDocuments": auth.RoleAdmin, "createTenant": auth.RoleAdmin, "deleteTenant": auth.RoleAdmin, "redactEvent": auth.RoleAdmin,
+	"listAllDocuments": auth.RoleAdmin, "deleteProjection": auth.RoleAdmin, "createTenant": auth.RoleAdmin, "deleteTenant": auth.RoleAdmin, "redactEvent": auth.RoleAdmin,
 	"createTenantKey": auth.RoleAdmin, "revokeTenantKey": auth.RoleAdmin, "rotateTenantKey": auth.RoleAdmin,
 }
 
@@ -284,6 +284,41 @@ func TestOperatorsMayWhatTheirRolesAllow(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What loses documents for good, or shows values of documents to every role, needs an administrator.
+func TestOperatorsWithoutTheHighestRoleLoseAndRevealNothing(t *testing.T) {
+	t.Parallel()
+	w := setup{tokens: oidctest.Start(t)}.start(t)
+	operator := func(role string) *actor { return &actor{w, w.tokens.Token(oidctest.Claims{"groups": list{role}}), ""} }
+	operate, admin := operator("operate"), operator("admin")
+	plain := object{"name": "p", "on": object{"*": "doc"}}
+	revealing := object{"name": "p", "on": object{"*": "doc"}, "totals": object{"by": "secret"}}
+	counting := object{"name": "p", "on": object{"*": "doc"}, "totals": object{"sum": list{"amount"}}}
+	operate.post("/v1/projections", revealing).wantProblem(403, domain.CodeForbidden, "totals.by")
+	operate.post("/v1/projections", plain).want(201)
+	operate.send("PUT", "/v1/projections/p", revealing).wantProblem(403, domain.CodeForbidden, "totals.by")
+	operate.post("/v1/projections/p/rebuilds", object{"definition": revealing}).wantProblem(403, domain.CodeForbidden, "totals.by")
+	operate.send("PUT", "/v1/projections/p", counting).want(200, 202)
+
+	rebuild := "/v1/projections/p/rebuilds/" + domain.NewRebuildID().String() + "/rollback?acceptLoss=true"
+	for _, call := range []struct {
+		method, path string
+		body         any
+	}{
+		{"PUT", "/v1/projections/p?acceptLoss=true", plain}, {"POST", "/v1/projections/p/reset?acceptLoss=true", nil},
+		{"POST", "/v1/projections/p/rebuilds", object{"acceptLoss": true}}, {"POST", rebuild, nil},
+	} {
+		operate.send(call.method, call.path, call.body).wantProblem(403, domain.CodeForbidden, "acceptLoss")
+		if got := admin.send(call.method, call.path, call.body); got.status == 403 {
+			t.Errorf("%s %s by an administrator: %s", call.method, call.path, got.body)
+		}
+	}
+	operate.send("DELETE", "/v1/projections/p", nil).wantProblem(403, domain.CodeForbidden, "Authorization")
+	admin.send("DELETE", "/v1/projections/p", nil).want(204)
+	tenant := w.tenant("acme")
+	tenant.post("/v1/projections", plain).want(201)
+	tenant.post("/v1/projections/p/reset?acceptLoss=true", nil).want(200)
 }
 
 // Every operation that needs a credential refuses those that do not work, before it looks at the request.

@@ -684,7 +684,7 @@ type TotalsDefinition struct {
 	// Sum Paths of numbers in the document.
 	Sum []string `json:"sum,omitempty"`
 
-	// By The path of a text, number or boolean, such as a day, that is the document's key: there are sums for each key. At most 4,000 keys of a tenant.
+	// By The path of a text, number or boolean, such as a day, that is the document's key: there are sums for each key. At most 4,000 keys of a tenant. Operators of every role see the keys, so an operator needs the role `admin` to put it.
 	By string `json:"by,omitempty"`
 }
 
@@ -1389,7 +1389,7 @@ type NewRebuild struct {
 	// FromLog Fold every event: begin no document from a snapshot. Of interest for projections with `aggregate`; all others are always made from the log.
 	FromLog bool `json:"fromLog,omitempty"`
 
-	// AcceptLoss Allow a rebuild although retention has removed events: documents are made from the remaining events. Without it, a rebuild of a shared projection leaves the affected tenants on their old documents, and any other rebuild is refused with `events-removed`.
+	// AcceptLoss Allow a rebuild although retention has removed events: documents are made from the remaining events. Without it, a rebuild of a shared projection leaves the affected tenants on their old documents, and any other rebuild is refused with `events-removed`. An operator needs the role `admin` for it.
 	AcceptLoss bool `json:"acceptLoss,omitempty"`
 }
 
@@ -3396,7 +3396,7 @@ type ListPlansParams struct {
 
 // PutProjectionParams defines parameters for PutProjection.
 type PutProjectionParams struct {
-	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. An operator needs the role `admin` for it.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
@@ -3485,7 +3485,7 @@ type ReplayParkedDocumentParams struct {
 
 // RollbackRebuildParams defines parameters for RollbackRebuild.
 type RollbackRebuildParams struct {
-	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. An operator needs the role `admin` for it.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
@@ -3503,7 +3503,7 @@ type ListRebuildTenantsParams struct {
 
 // ResetProjectionParams defines parameters for ResetProjection.
 type ResetProjectionParams struct {
-	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. An operator needs the role `admin` for it.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
@@ -3554,7 +3554,7 @@ type ListSnapshotsParams struct {
 
 // TakeSnapshotParams defines parameters for TakeSnapshot.
 type TakeSnapshotParams struct {
-	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. An operator needs the role `admin` for it.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 
@@ -3593,7 +3593,7 @@ type GetStateParams struct {
 	// OccurredAt The state of the events that had happened at this time. Not together with `version` or `at`.
 	OccurredAt *Time `form:"occurredAt,omitempty" json:"occurredAt,omitempty"`
 
-	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`.
+	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. An operator needs the role `admin` for it.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
 }
 

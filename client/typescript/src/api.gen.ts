@@ -538,7 +538,7 @@ export interface Definition {
   totals?: {
     /** Paths of numbers in the document. */
     sum?: string[];
-    /** The path of a text, number or boolean, such as a day, that is the document's key: there are sums for each key. At most 4,000 keys of a tenant. */
+    /** The path of a text, number or boolean, such as a day, that is the document's key: there are sums for each key. At most 4,000 keys of a tenant. Operators of every role see the keys, so an operator needs the role `admin` to put it. */
     by?: string;
   };
   /** Expressions `(doc) -> bool` that every document of a rebuild must pass. */
@@ -1126,7 +1126,7 @@ export interface NewRebuild {
   dryRun?: boolean;
   /** Fold every event: begin no document from a snapshot. Of interest for projections with `aggregate`; all others are always made from the log. */
   fromLog?: boolean;
-  /** Allow a rebuild although retention has removed events: documents are made from the remaining events. Without it, a rebuild of a shared projection leaves the affected tenants on their old documents, and any other rebuild is refused with `events-removed`. */
+  /** Allow a rebuild although retention has removed events: documents are made from the remaining events. Without it, a rebuild of a shared projection leaves the affected tenants on their old documents, and any other rebuild is refused with `events-removed`. An operator needs the role `admin` for it. */
   acceptLoss?: boolean;
 }
 
@@ -2444,7 +2444,7 @@ export interface GetStateOptions extends CallOptions {
   at?: string;
   /** The state of the events that had happened at this time. Not together with `version` or `at`. */
   occurredAt?: string;
-  /** Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. */
+  /** Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. An operator needs the role `admin` for it. */
   acceptLoss?: boolean;
 }
 
@@ -2492,7 +2492,7 @@ export interface ListSnapshotsOptions extends CallOptions {
 
 /** Options of {@link Operations.takeSnapshot}. */
 export interface TakeSnapshotOptions extends CallOptions {
-  /** Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. */
+  /** Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. An operator needs the role `admin` for it. */
   acceptLoss?: boolean;
 }
 
@@ -2506,7 +2506,7 @@ export interface GetLatestSnapshotOptions extends CallOptions {
 
 /** Options of {@link Operations.putProjection}. */
 export interface PutProjectionOptions extends CallOptions {
-  /** Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. */
+  /** Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. An operator needs the role `admin` for it. */
   acceptLoss?: boolean;
 }
 
@@ -2518,7 +2518,7 @@ export interface GetProjectionStateOptions extends CallOptions {
 
 /** Options of {@link Operations.resetProjection}. */
 export interface ResetProjectionOptions extends CallOptions {
-  /** Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. */
+  /** Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. An operator needs the role `admin` for it. */
   acceptLoss?: boolean;
 }
 
@@ -2632,7 +2632,7 @@ export interface SnapDocumentOptions extends CallOptions {
 
 /** Options of {@link Operations.rollbackRebuild}. */
 export interface RollbackRebuildOptions extends CallOptions {
-  /** Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. */
+  /** Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. An operator needs the role `admin` for it. */
   acceptLoss?: boolean;
 }
 
