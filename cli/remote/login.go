@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -84,33 +85,54 @@ type signedIn struct {
 	login   login
 }
 
-// token returns a token that has not expired, and stores a new one in the profile.
+// token returns a token that has not expired, and stores a new one in the profile. If the profile cannot be read or written,
+// it warns, and the token works for this command.
 func (s *signedIn) token(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.login.expired() {
+	if !s.login.expired() || s.takeStored() {
 		return s.login.Token, nil
 	}
-	failed := s.login.refresh(ctx)
-	all, err := readProfiles()
-	if err != nil {
-		return "", errors.Join(failed, err)
-	}
-	p := all.Profiles[s.profile]
-	if failed != nil {
-		// Another command may have refreshed it, and issuers may accept a refresh token only once.
-		if p.Login != nil && !p.Login.expired() {
-			s.login = *p.Login
+	if failed := s.login.refresh(ctx); failed != nil {
+		if s.takeStored() { // another command has refreshed it meanwhile
 			return s.login.Token, nil
 		}
 		return "", failed
 	}
-	if p.Login != nil { // not signed out meanwhile
-		p.Login = &s.login
-		all.Profiles[s.profile] = p
-		err = all.write()
+	if err := s.store(); err != nil {
+		fmt.Fprintf(os.Stderr, "the new token works, but is not kept: %s\n", err)
 	}
-	return s.login.Token, err
+	return s.login.Token, nil
+}
+
+// takeStored takes the sign-in from the profile, and reports whether it has not expired. Another command may have refreshed
+// it, and issuers may accept a refresh token only once.
+func (s *signedIn) takeStored() bool {
+	all, err := readProfiles()
+	if err != nil {
+		return false // store reports it
+	}
+	stored := all.Profiles[s.profile].Login
+	if stored == nil || stored.TokenURL != s.login.TokenURL || stored.Client != s.login.Client {
+		return false // signed out meanwhile, or signed in elsewhere
+	}
+	s.login = *stored
+	return !s.login.expired()
+}
+
+// store stores the sign-in in the profile, unless the user has signed out meanwhile.
+func (s *signedIn) store() error {
+	all, err := readProfiles()
+	if err != nil {
+		return err
+	}
+	p := all.Profiles[s.profile]
+	if p.Login == nil || p.Login.TokenURL != s.login.TokenURL || p.Login.Client != s.login.Client {
+		return nil
+	}
+	p.Login = &s.login
+	all.Profiles[s.profile] = p
+	return all.write()
 }
 
 func loginCommand() *cobra.Command {
