@@ -11,10 +11,10 @@ import (
 
 // Issuer configures an OpenID Connect issuer whose tokens are accepted, and what they may do.
 type Issuer struct {
-	Issuer     string        `yaml:"issuer"` // its URL, exactly as in the claim iss
-	Audience   []string      `yaml:"audience"`
-	Algorithms []string      `yaml:"algorithms"` // none: RS256 and ES256
-	ClockSkew  time.Duration `yaml:"clockSkew"`  // 0: 30s
+	Issuer     string         `yaml:"issuer"` // its URL, exactly as in the claim iss
+	Audience   []string       `yaml:"audience"`
+	Algorithms []string       `yaml:"algorithms"` // none: RS256 and ES256
+	ClockSkew  *time.Duration `yaml:"clockSkew"`  // nil: 30s
 
 	Require     []Claim           `yaml:"require"`     // claims that every token must have
 	Tenant      string            `yaml:"tenant"`      // the id of the tenant for which every token acts
@@ -29,13 +29,15 @@ type Issuer struct {
 // Claim selects tokens by the value of a claim.
 type Claim struct {
 	Claim string `yaml:"claim"` // its name, or a JSON Pointer such as /realm_access/roles
-	Value string `yaml:"value"` // or an element of a list; empty: any
+	Value string `yaml:"value"` // or an element of a list
+	Any   bool   `yaml:"any"`   // instead of Value: any except null, false and an empty text
 }
 
 // ClaimScopes gives the selected tokens scopes. Without a claim it selects all.
 type ClaimScopes struct {
 	Claim  string   `yaml:"claim"`
 	Value  string   `yaml:"value"`
+	Any    bool     `yaml:"any"`
 	Scopes []string `yaml:"scopes"`
 }
 
@@ -73,17 +75,23 @@ func (i Issuer) check(refuse func(setting, format string, args ...any)) {
 			refuse("algorithms", "%q cannot be allowed; write some of %s", algorithm, strings.Join(oidc.Algorithms, ", "))
 		}
 	}
-	if i.ClockSkew < 0 || i.ClockSkew > maxClockSkew {
-		refuse("clockSkew", "%s is not between 0s and %s", i.ClockSkew, maxClockSkew)
+	if skew := i.ClockSkew; skew != nil && (*skew < 0 || *skew > maxClockSkew) {
+		refuse("clockSkew", "%s is not between 0s and %s", *skew, maxClockSkew)
 	}
 	for _, claim := range i.Require {
 		if claim.Claim == "" {
 			refuse("require", "a claim has no name")
 		}
+		claim.checkValue("require", refuse)
 	}
 	for _, rule := range i.Grants {
-		if rule.Claim == "" && rule.Value != "" {
+		switch {
+		case rule.Claim != "":
+			Claim{rule.Claim, rule.Value, rule.Any}.checkValue("grants", refuse)
+		case rule.Value != "":
 			refuse("grants", "the value %q has no claim", rule.Value)
+		case rule.Any:
+			refuse("grants", "any: true has no claim; remove it if the grant is for every token")
 		}
 	}
 	for _, rule := range i.Operators {
@@ -97,6 +105,13 @@ func (i Issuer) check(refuse func(setting, format string, args ...any)) {
 	}
 }
 
+// checkValue refuses a claim that has no value by mistake: it would match more tokens than intended.
+func (c Claim) checkValue(setting string, refuse func(setting, format string, args ...any)) {
+	if c.Claim != "" && (c.Value == "") != c.Any {
+		refuse(setting, "the claim %s needs a value, or any: true for any value", c.Claim)
+	}
+}
+
 func (i Issuer) checkTenants(refuse func(setting, format string, args ...any)) {
 	switch {
 	case len(i.Grants) == 0 && len(i.Operators) == 0:
@@ -106,7 +121,12 @@ func (i Issuer) checkTenants(refuse func(setting, format string, args ...any)) {
 	case len(i.Grants) > 0 && (i.Tenant == "") == (i.TenantClaim == ""):
 		refuse("tenantClaim", "give the claim that names the tenant of a token, or one tenant for all")
 	}
-	if len(i.Tenants) > 0 && i.TenantClaim == "" {
+	switch _, nameless := i.Tenants[""]; {
+	case i.Tenants != nil && len(i.Tenants) == 0:
+		refuse("tenants", "it is empty; remove it if the values of the claim are ids")
+	case nameless:
+		refuse("tenants", "a tenant has no value of the claim")
+	case len(i.Tenants) > 0 && i.TenantClaim == "":
 		refuse("tenants", "they are for the values of tenantClaim, which is missing")
 	}
 	ids := map[string]string{"tenant": i.Tenant}

@@ -21,7 +21,7 @@ issuers:
     audience: [manifold]
     algorithms: [ES256, EdDSA]
     clockSkew: 5s
-    require: [{claim: email_verified, value: true}, {claim: azp}]
+    require: [{claim: email_verified, value: true}, {claim: azp, any: true}]
     tenantClaim: /organization/id
     tenants: {acme: `+aTenant+`}
     grants:
@@ -34,8 +34,8 @@ issuers:
 		t.Fatal(err)
 	}
 	want := config.Issuer{
-		Issuer: "https://id.example.com/realms/company", Audience: []string{"manifold"}, Algorithms: []string{"ES256", "EdDSA"}, ClockSkew: 5 * time.Second,
-		Require:     []config.Claim{{Claim: "email_verified", Value: "true"}, {Claim: "azp"}},
+		Issuer: "https://id.example.com/realms/company", Audience: []string{"manifold"}, Algorithms: []string{"ES256", "EdDSA"}, ClockSkew: new(5 * time.Second),
+		Require:     []config.Claim{{Claim: "email_verified", Value: "true"}, {Claim: "azp", Any: true}},
 		TenantClaim: "/organization/id", Tenants: map[string]string{"acme": aTenant},
 		Grants:    []config.ClaimScopes{{Claim: "/realm_access/roles", Value: "shop", Scopes: []string{"events:append:order", "events:read"}}, {Scopes: []string{"documents:read"}}},
 		Operators: []config.ClaimRole{{Claim: "groups", Value: "ops", Role: "operate"}},
@@ -55,14 +55,22 @@ func TestIssuersThatCannotWork(t *testing.T) {
 	const tenant = `tenant: ` + aTenant + `, grants: [{scopes: ['events:read']}]`
 	for issuers, want := range map[string]string{
 		`a: {}`: `issuers.a.issuer: it is not a URL`,
-		`a: {issuer: "http://id.example.com", audience: [m], ` + tenant + `}`: `issuers.a.issuer: it is not encrypted`,
-		`a: {issuer: "https://id.example.com?a=b", audience: [m]}`:            `issuers.a.issuer: it has a query`,
-		`a: {issuer: "https://id.example.com", ` + tenant + `}`:               `issuers.a.audience: missing`,
-		`A: {` + good + `, ` + tenant + `}`:                                   `issuers.A: `,
-		`a: {` + good + `, algorithms: [none], ` + tenant + `}`:               `issuers.a.algorithms: "none" cannot be allowed; write some of RS256, `,
-		`a: {` + good + `, algorithms: [HS256], ` + tenant + `}`:              `issuers.a.algorithms: "HS256" cannot be allowed`,
-		`a: {` + good + `, clockSkew: 1h, ` + tenant + `}`:                    `issuers.a.clockSkew: 1h0m0s is not between`,
-		`a: {` + good + `, require: [{value: x}], ` + tenant + `}`:            `issuers.a.require: a claim has no name`,
+		`a: {issuer: "http://id.example.com", audience: [m], ` + tenant + `}`:                        `issuers.a.issuer: it is not encrypted`,
+		`a: {issuer: "https://id.example.com?a=b", audience: [m]}`:                                   `issuers.a.issuer: it has a query`,
+		`a: {issuer: "https://id.example.com", ` + tenant + `}`:                                      `issuers.a.audience: missing`,
+		`A: {` + good + `, ` + tenant + `}`:                                                          `issuers.A: `,
+		`a: {` + good + `, algorithms: [none], ` + tenant + `}`:                                      `issuers.a.algorithms: "none" cannot be allowed; write some of RS256, `,
+		`a: {` + good + `, algorithms: [HS256], ` + tenant + `}`:                                     `issuers.a.algorithms: "HS256" cannot be allowed`,
+		`a: {` + good + `, clockSkew: 1h, ` + tenant + `}`:                                           `issuers.a.clockSkew: 1h0m0s is not between`,
+		`a: {` + good + `, require: [{claim: x}], ` + tenant + `}`:                                   `issuers.a.require: the claim x needs a value, or any: true`,
+		`a: {` + good + `, require: [{claim: x, value: null}], ` + tenant + `}`:                      `issuers.a.require: the claim x needs a value, or any: true`,
+		`a: {` + good + `, require: [{claim: x, value: y, any: true}], ` + tenant + `}`:              `issuers.a.require: the claim x needs a value, or any: true`,
+		`a: {` + good + `, tenant: ` + aTenant + `, grants: [{claim: r, scopes: [a]}]}`:              `issuers.a.grants: the claim r needs a value, or any: true`,
+		`a: {` + good + `, tenant: ` + aTenant + `, grants: [{any: true, scopes: [a]}]}`:             `issuers.a.grants: any: true has no claim`,
+		`a: {` + good + `, tenantClaim: t, tenants: {}, grants: [{scopes: [a]}]}`:                    `issuers.a.tenants: it is empty`,
+		`a: {` + good + `, tenantClaim: t, tenants: {'': ` + aTenant + `}, grants: [{scopes: [a]}]}`: `issuers.a.tenants: a tenant has no value`,
+		`a: {` + good + `, clockSkew: soon, ` + tenant + `}`:                                         `issuers.a.clockSkew: "soon" is not a duration`,
+		`a: {` + good + `, require: [{value: x}], ` + tenant + `}`:                                   `issuers.a.require: a claim has no name`,
 		`a: {` + good + `}`: `issuers.a.grants: missing: without grants or operators`,
 		`a: {` + good + `, tenantClaim: t, operators: [{claim: g, value: v, role: read}]}`:       `issuers.a.grants: missing: its tenants`,
 		`a: {` + good + `, grants: [{scopes: ['events:read']}]}`:                                 `issuers.a.tenantClaim: give the claim`,

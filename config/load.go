@@ -118,6 +118,9 @@ func checkValue(node ast.Node, shape reflect.Type) error {
 
 // checkText reports the expected form of a value that cannot be parsed.
 func checkText(text string, shape reflect.Type) error {
+	if shape.Kind() == reflect.Pointer {
+		shape = shape.Elem()
+	}
 	switch shape {
 	case reflect.TypeFor[time.Duration]():
 		if _, err := time.ParseDuration(text); err != nil {

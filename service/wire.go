@@ -69,7 +69,7 @@ func (p *Process) wire(e Extensions) error {
 	if err != nil {
 		return err
 	}
-	if p.config.Role.Web() {
+	if p.config.Role.Web() || p.admin != nil { // workers have the admin listener
 		p.tokens = TokenVerifier(p.config, p.log)
 	}
 	if p.keys, err = auth.NewKeys(auth.Config{Store: p.store.KeyTables, Operators: operators, Tokens: p.tokens, TokenRules: rules, Address: listen.ClientAddress, Log: p.log}); err != nil {

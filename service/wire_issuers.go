@@ -23,9 +23,18 @@ func TokenVerifier(c config.Config, log *slog.Logger) *oidc.Verifier {
 	issuers := make([]oidc.Issuer, 0, len(c.Issuers))
 	for _, name := range slices.Sorted(maps.Keys(c.Issuers)) {
 		of := c.Issuers[name]
-		issuers = append(issuers, oidc.Issuer{Name: name, URL: of.Issuer, Audience: of.Audience, Algorithms: of.Algorithms, Skew: of.ClockSkew})
+		issuers = append(issuers, oidc.Issuer{Name: name, URL: of.Issuer, Audience: of.Audience, Algorithms: of.Algorithms, Skew: skewOf(of)})
 	}
 	return oidc.New(oidc.Config{Issuers: issuers, Log: log})
+}
+
+// skewOf returns by how much an issuer's clock may differ. A configured zero means none at all, but zero in package oidc means
+// the default.
+func skewOf(of config.Issuer) time.Duration {
+	if of.ClockSkew == nil {
+		return 0
+	}
+	return max(*of.ClockSkew, time.Nanosecond)
 }
 
 // TokenRules returns what the tokens of each configured issuer may do, by its name.
@@ -100,14 +109,12 @@ func (p *Process) issuerChecks() []api.Check {
 	return checks
 }
 
-// issuerKeysAge yields how old the keys of each issuer are.
+// issuerKeysAge yields how old the keys of each issuer are, or how long they have been missing.
 func (p *Process) issuerKeysAge(yield func(issuer string, age time.Duration)) {
 	if p.tokens == nil {
 		return
 	}
 	for _, state := range p.tokens.States() {
-		if !state.LoadedAt.IsZero() {
-			yield(state.Name, time.Since(state.LoadedAt))
-		}
+		yield(state.Name, state.Age)
 	}
 }

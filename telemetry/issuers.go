@@ -16,7 +16,7 @@ type issuerKeys struct {
 	ages func(yield func(issuer string, age time.Duration))
 }
 
-var issuerKeysDesc = prometheus.NewDesc("manifold_issuer_keys_age_seconds", "Time since the keys of an issuer of tokens were loaded; it grows while the issuer is down.",
+var issuerKeysDesc = prometheus.NewDesc("manifold_issuer_keys_age_seconds", "Time since the keys of an issuer of tokens were loaded, or since the start if they never were; it grows while the issuer is down.",
 	[]string{"issuer"}, nil)
 
 // Describe implements prometheus.Collector.

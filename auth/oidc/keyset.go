@@ -40,13 +40,14 @@ var errNoKeys = errors.New("none can verify tokens")
 
 // keySet has the keys that an issuer publishes. A load replaces them, also by none. A failed one keeps them.
 type keySet struct {
-	url      string
-	client   *http.Client
-	log      *slog.Logger
-	now      func() time.Time
-	cooldown time.Duration
-	wake     chan struct{}
-	waiting  chan struct{} // one element per waiting request
+	url       string
+	client    *http.Client
+	log       *slog.Logger
+	now       func() time.Time
+	cooldown  time.Duration
+	createdAt time.Time
+	wake      chan struct{}
+	waiting   chan struct{} // one element per waiting request
 
 	serial sync.Mutex // held during a load
 
@@ -62,7 +63,7 @@ type keySet struct {
 // newKeySet returns an empty set. Its first load counts as requested, so that the first tokens wait for it.
 func newKeySet(url string, client *http.Client, config Config) *keySet {
 	return &keySet{
-		url: url, client: client, log: config.Log, now: config.now, cooldown: config.cooldown,
+		url: url, client: client, log: config.Log, now: config.now, cooldown: config.cooldown, createdAt: config.now(),
 		wake: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting), loading: make(chan struct{}),
 	}
 }
@@ -258,7 +259,11 @@ func (k *keySet) state() State {
 	if err == nil && k.loadedAt.IsZero() {
 		err = errors.New("its keys have not been loaded yet")
 	}
-	return State{URL: k.url, Keys: len(k.keys), LoadedAt: k.loadedAt, Err: err}
+	since := k.loadedAt
+	if since.IsZero() {
+		since = k.createdAt
+	}
+	return State{URL: k.url, Keys: len(k.keys), LoadedAt: k.loadedAt, Age: k.now().Sub(since), Err: err}
 }
 
 func (k *keySet) knownEndpoints() (Endpoints, bool) {

@@ -130,9 +130,10 @@ func (v *Verifier) Load(ctx context.Context) {
 type State struct {
 	Name     string
 	URL      string
-	Keys     int       // that can verify tokens
-	LoadedAt time.Time // when the keys were last loaded; zero: never
-	Err      error     // why the latest attempt failed; nil if it succeeded or none has ended
+	Keys     int           // that can verify tokens
+	LoadedAt time.Time     // when the keys were last loaded; zero: never
+	Age      time.Duration // since LoadedAt, or since New if they were never loaded
+	Err      error         // why the latest attempt failed; nil if it succeeded or none has ended
 }
 
 // States returns the state of each issuer, sorted by name.
