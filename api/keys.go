@@ -31,7 +31,7 @@ func (s operations) CreateTenantKey(ctx context.Context, caller access.Caller, r
 	if tenant.State == domain.TenantDeleting || tenant.State == domain.TenantDeleted {
 		return nil, domain.Errorf(domain.CodeConflict, "path tenantId", "the tenant is %s; it can no longer get keys", tenant.State)
 	}
-	created, err := s.newKey(ctx, tenant.ID, request.Body)
+	created, err := s.newKey(ctx, caller, tenant.ID, request.Body)
 	return openapi.Created(created), err
 }
 
@@ -48,7 +48,7 @@ func (s operations) RotateTenantKey(ctx context.Context, caller access.Caller, r
 	if err != nil {
 		return nil, err
 	}
-	created, err := s.rotate(ctx, tenant.ID, request.KeyId, request.Body)
+	created, err := s.rotate(ctx, caller, tenant.ID, request.KeyId, request.Body)
 	return openapi.Created(created), err
 }
 
@@ -61,7 +61,7 @@ func (s operations) ListKeys(ctx context.Context, caller access.Caller, request 
 }
 
 func (s operations) CreateKey(ctx context.Context, caller access.Caller, request openapi.CreateKeyRequest) (*openapi.Response, error) {
-	created, err := s.newKey(ctx, caller.Tenant, request.Body)
+	created, err := s.newKey(ctx, caller, caller.Tenant, request.Body)
 	return openapi.Created(created), err
 }
 
@@ -70,7 +70,7 @@ func (s operations) RevokeKey(ctx context.Context, caller access.Caller, request
 }
 
 func (s operations) RotateKey(ctx context.Context, caller access.Caller, request openapi.RotateKeyRequest) (*openapi.Response, error) {
-	created, err := s.rotate(ctx, caller.Tenant, request.KeyId, request.Body)
+	created, err := s.rotate(ctx, caller, caller.Tenant, request.KeyId, request.Body)
 	return openapi.Created(created), err
 }
 
@@ -101,7 +101,7 @@ func (s operations) keysOf(ctx context.Context, tenant domain.TenantID, path str
 	return list, link, nil
 }
 
-func (s operations) newKey(ctx context.Context, tenant domain.TenantID, body openapi.NewKey) (openapi.CreatedKey, error) {
+func (s operations) newKey(ctx context.Context, caller access.Caller, tenant domain.TenantID, body openapi.NewKey) (openapi.CreatedKey, error) {
 	name, err := label("name", body.Name)
 	if err != nil {
 		return openapi.CreatedKey{}, err
@@ -133,14 +133,14 @@ func (s operations) newKey(ctx context.Context, tenant domain.TenantID, body ope
 	if err := s.config.KeyTables.CreateKey(ctx, key); err != nil {
 		return openapi.CreatedKey{}, err
 	}
-	return createdKey(key, token), nil
+	return s.createdKey(caller, key, token), nil
 }
 
 // defaultOverlap is how long a rotated key still works unless the request says otherwise.
 const defaultOverlap = 24 * time.Hour
 
 // rotate replaces a key with a new one.
-func (s operations) rotate(ctx context.Context, tenant domain.TenantID, text string, body openapi.KeyRotation) (openapi.CreatedKey, error) {
+func (s operations) rotate(ctx context.Context, caller access.Caller, tenant domain.TenantID, text string, body openapi.KeyRotation) (openapi.CreatedKey, error) {
 	id, err := parseAt("path keyId", text, auth.ParseKeyID)
 	if err != nil {
 		return openapi.CreatedKey{}, err
@@ -154,11 +154,12 @@ func (s operations) rotate(ctx context.Context, tenant domain.TenantID, text str
 	if err != nil {
 		return openapi.CreatedKey{}, err
 	}
-	return createdKey(created, token), nil
+	return s.createdKey(caller, created, token), nil
 }
 
-// createdKey returns a new key with its token.
-func createdKey(key auth.APIKey, token string) openapi.CreatedKey {
+// createdKey returns a new key with its token, and logs who created it: it may outlive the caller's credential.
+func (s operations) createdKey(caller access.Caller, key auth.APIKey, token string) openapi.CreatedKey {
+	s.log.Info("a key was created", "tenant", key.Tenant, "key", key.ID, "by", caller.By())
 	return openapi.CreatedKey{
 		Id: key.ID.String(), Name: key.Name, Scopes: key.Grants.Texts(), Networks: convert(key.Networks, netip.Prefix.String),
 		CreatedAt: openapi.At(key.CreatedAt), ExpiresAt: moment(key.ExpiresAt), Key: token,

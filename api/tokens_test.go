@@ -68,7 +68,7 @@ func TestTokensWorkAsKeys(t *testing.T) {
 		t.Errorf("a token has a key: %s", whoami.body)
 	}
 	a.send("PUT", "/v1/projections/p", object{"on": object{"*": "doc"}}).want(201, 200)
-	equal(t, "who created it", a.get("/v1/projections/p/versions").at("versions", 0, "by"), "token Ann (subject-1 of company)")
+	equal(t, "who created it", a.get("/v1/projections/p/versions").at("versions", 0, "by"), `token "Ann" ("subject-1" of company)`)
 
 	ticket := a.post("/v1/tickets", nil).want(201).text("ticket")
 	ctx, cancel := context.WithCancel(t.Context())

@@ -3,6 +3,8 @@ package auth
 import (
 	"context"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/manifold-es/manifold/auth/oidc"
 	"github.com/manifold-es/manifold/domain"
@@ -40,14 +42,23 @@ func (c Claim) matches(claims oidc.Claims) bool { return c == Claim{} || claims.
 // maxNameBytes limits the name that a token gives its holder.
 const maxNameBytes = 200
 
-// nameOf returns what people call the holder of a token.
+// nameOf returns what people call the holder of a token, on one line without control characters.
 func nameOf(token oidc.Token) string {
 	for _, claim := range []string{"preferred_username", "email", "name"} {
-		if name, _ := token.Claims.Text(claim); name != "" {
+		text, _ := token.Claims.Text(claim)
+		if name := strings.TrimSpace(strings.Map(printable, text)); name != "" {
 			return domain.Clip(name, maxNameBytes)
 		}
 	}
 	return token.Subject
+}
+
+// printable replaces characters that logs, terminals or PostgreSQL do not take as text.
+func printable(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return ' '
 }
 
 // authenticateToken returns the credential of an issuer's token.

@@ -73,6 +73,18 @@ func TestClaimsBecomeGrants(t *testing.T) {
 	}
 }
 
+func TestNamesOfTokensAreOneLineOfText(t *testing.T) {
+	t.Parallel()
+	_, k, _, provider, tenant := beginTokens(t, usual)
+	for given, want := range map[string]string{"ann\x00": "ann", "ann\nbob\x1b[1m": "ann bob [1m", "\u202e\t": "subject-1", "Åsa Ö": "Åsa Ö"} {
+		got, err := k.Authenticate(t.Context(), provider.Token(claimsOf(tenant, oidctest.Claims{"name": given}, "reader")))
+		must(t, err)
+		if got.Name != want {
+			t.Errorf("%q becomes %q, want %q", given, got.Name, want)
+		}
+	}
+}
+
 func TestTokensNeedTheirClaims(t *testing.T) {
 	t.Parallel()
 	s, k, _, provider, tenant := beginTokens(t, usual)

@@ -16,13 +16,14 @@ type Caller struct {
 	Credential auth.Credential
 }
 
-// By returns the caller's name for records of its actions.
+// By returns the caller's name for records of its actions. A token's parts are quoted, because its holder may have chosen
+// them: they must not look like another caller's.
 func (c Caller) By() string {
 	switch credential := c.Credential; {
 	case credential.IsToken() && credential.Operator:
-		return fmt.Sprintf("operator %s (%s of %s)", credential.Name, credential.Subject, credential.Issuer)
+		return fmt.Sprintf("operator %q (%q of %s)", credential.Name, credential.Subject, credential.Issuer)
 	case credential.IsToken():
-		return fmt.Sprintf("token %s (%s of %s)", credential.Name, credential.Subject, credential.Issuer)
+		return fmt.Sprintf("token %q (%q of %s)", credential.Name, credential.Subject, credential.Issuer)
 	case credential.Operator:
 		return "operator"
 	}

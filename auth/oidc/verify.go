@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/go-jose/go-jose/v4"
 	josejson "github.com/go-jose/go-jose/v4/json"
@@ -154,8 +155,8 @@ func (i *issuer) check(claims Claims, now time.Time) (Token, error) {
 		}
 	}
 	subject, _ := claims.Text("sub")
-	if subject == "" || len(subject) > maxSubjectBytes {
-		return Token{}, refused("its claim sub is not a name of 1 to %d bytes", maxSubjectBytes)
+	if subject == "" || len(subject) > maxSubjectBytes || strings.ContainsFunc(subject, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return Token{}, refused("its claim sub is not a name of 1 to %d bytes without control characters", maxSubjectBytes)
 	}
 	if _, bound := claims["cnf"]; bound {
 		return Token{}, refused("it is bound to a key of its client (cnf), which this service cannot check; ask the issuer for a bearer token")
