@@ -8,8 +8,12 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// CommonTable is the name of the table of the builds of tenants' own projections.
-const CommonTable = "documents"
+// Names of tables beside those of shared builds.
+const (
+	CommonTable  = "documents"       // of the builds of tenants' own projections
+	KeysTable    = "document_keys"   // of their keys, in PostgreSQL and SQL Server
+	BeaconsTable = "replica_beacons" // in PostgreSQL, with replicas
+)
 
 // TableName returns the name of the build's table. In a shared build's name, a number follows a "." where a
 // projection's name has a letter, so tables and public names cannot be equal.
@@ -20,11 +24,13 @@ func TableName(build domain.Build) string {
 	return build.Name + "." + strconv.FormatInt(build.Number, 10)
 }
 
-// PublicName returns the public name of a shared projection, which is usually the projection's own name. The common
-// table's name gets a suffix, and so do the names of objects beside it and names that could otherwise equal the result.
+// PublicName returns the public name of a shared projection, which is usually the projection's own name. The tables'
+// names above get a suffix, and so do the names of objects beside them and names that could otherwise equal the result.
 func PublicName(projection string) string {
-	if projection == CommonTable || strings.HasPrefix(projection, CommonTable+".") {
-		return projection + ".public"
+	for _, table := range []string{CommonTable, KeysTable, BeaconsTable} {
+		if projection == table || strings.HasPrefix(projection, table+".") {
+			return projection + ".public"
+		}
 	}
 	return projection
 }

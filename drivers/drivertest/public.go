@@ -130,7 +130,7 @@ func (s *suite) public(t *testing.T) {
 	})
 	for _, name := range []string{
 		"documents", "p" + strings.Repeat("-long", 19), "process.state",
-		"documents.public", "documents.tenant", "system.state", "system", // close to names that databases use
+		"document_keys", "replica_beacons", "documents.public", "documents.tenant", "system.state", "system", // close to names that databases use
 	} {
 		parallel(t, "the name "+name[:min(len(name), 16)], func(t *testing.T) {
 			build := domain.Build{ProjectionID: domain.ProjectionID{Name: name}, Number: s.numbers.Add(1)}

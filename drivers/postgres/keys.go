@@ -25,7 +25,7 @@ import (
 // since an earlier release or an append has saved documents, queries read the documents. Repairs by an earlier release,
 // which do not move the checkpoint, go unnoticed until the document is saved again.
 
-const keysTable = schema + ".document_keys"
+const keysTable = schema + "." + drivers.KeysTable // needs no quotes
 
 // keepsKeys reports whether saves write the keys of a build's documents.
 func (d *Driver) keepsKeys(build domain.Build) bool {
@@ -35,7 +35,7 @@ func (d *Driver) keepsKeys(build domain.Build) bool {
 // makeKeysTable creates the table of keys, if it does not exist. In a distributed database its rows are on the nodes of
 // their documents.
 func (d *Driver) makeKeysTable(ctx context.Context) error {
-	if exists, err := relationExists(ctx, d.pool.QueryRow, keysTable); err != nil || exists {
+	if exists, err := tableExists(ctx, d.pool.QueryRow, keysTable); err != nil || exists {
 		return err
 	}
 	statements := slices.Concat([]string{
@@ -60,7 +60,7 @@ func (d *Driver) makeKeysTable(ctx context.Context) error {
 		statements = append(statements, grantToAppRole)
 	}
 	return d.define(ctx, keysTable, func(tx pgx.Tx) error {
-		if exists, err := relationExists(ctx, tx.QueryRow, keysTable); err != nil || exists {
+		if exists, err := tableExists(ctx, tx.QueryRow, keysTable); err != nil || exists {
 			return err
 		}
 		for _, statement := range statements {

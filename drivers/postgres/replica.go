@@ -23,7 +23,7 @@ import (
 var _ drivers.Replicated = (*Driver)(nil)
 
 // beaconsTable exists in a database that has been read with replicas. It belongs to no tenant.
-const beaconsTable = schema + ".replica_beacons"
+const beaconsTable = schema + "." + drivers.BeaconsTable // needs no quotes
 
 var beacons = pg.BeaconStatements{
 	Show: `select coalesce((select b.number from ` + beaconsTable + ` b where b.member_id = $1), 0), pg_is_in_recovery()`,
@@ -63,7 +63,7 @@ func (d *Driver) openReplicas(ctx, background context.Context, config Config) er
 }
 
 func (d *Driver) makeBeaconsTable(ctx context.Context) error {
-	if exists, err := relationExists(ctx, d.pool.QueryRow, beaconsTable); err != nil || exists {
+	if exists, err := tableExists(ctx, d.pool.QueryRow, beaconsTable); err != nil || exists {
 		return err
 	}
 	return d.define(ctx, beaconsTable, func(tx pgx.Tx) error {

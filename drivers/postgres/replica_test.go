@@ -247,3 +247,44 @@ func TestReplicasThatCannotAnswer(t *testing.T) {
 		t.Error("a server has answered that was promoted")
 	}
 }
+
+// The table of beacons has no tenant. A database that has it can be distributed and opened, and if it is lost, it is made
+// again with the tables of documents.
+func TestTheTableOfBeacons(t *testing.T) {
+	t.Parallel()
+	pgtest.NotOnCluster(t, "a distributed database has no replicas")
+	db := pgtest.Database(t)
+	at := db.URL(migrations.RoleDocuments)
+	// The primary takes the place of its replica, and is not read.
+	driver, err := postgres.Open(t.Context(), postgres.Config{URL: at, MaxConns: 2, Replicas: []string{at}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer driver.Close()
+	owner := db.Pool(t, migrations.RoleDocuments, 1)
+	var found bool
+	exists := func() bool {
+		t.Helper()
+		if err := owner.QueryRow(t.Context(), "select to_regclass($1) is not null", postgres.BeaconsTable).Scan(&found); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	if !exists() {
+		t.Fatal("there is no table of beacons")
+	}
+	rows, _ := owner.Query(t.Context(), "select o::regclass = any (array[$1, $2]::regclass[]) from ("+postgres.OwnedTables+") as owned (o)", postgres.CommonTable, postgres.KeysTable)
+	if owned, err := pgx.CollectRows(rows, pgx.RowTo[bool]); err != nil || !slices.Equal(owned, []bool{true, true}) {
+		t.Errorf("other tables than those of documents would be distributed: %v, %v", owned, err)
+	}
+	open(t, db).Close()
+	if _, err := owner.Exec(t.Context(), "drop table "+postgres.BeaconsTable); err != nil {
+		t.Fatal(err)
+	}
+	if err := driver.CreateTemporaryTable(t.Context(), shared("orders", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if !exists() {
+		t.Error("the table of beacons was not made again")
+	}
+}

@@ -159,8 +159,9 @@ func (d *Driver) restore(ctx context.Context) error {
 	var exists, complete bool
 	err := d.pool.QueryRow(ctx, `select to_regnamespace($1) is not null,
 			exists (select from pg_class where oid = to_regclass($2)) and exists (select from pg_proc where oid = to_regprocedure($3))
-				and exists (select from pg_class where oid = to_regclass($4))`,
-		schema, commonTable, keyFunction+"(jsonb)", keysTable).Scan(&exists, &complete)
+				and exists (select from pg_class where oid = to_regclass($4) and relkind in ('r', 'p'))
+				and (not $5 or exists (select from pg_class where oid = to_regclass($6) and relkind in ('r', 'p')))`,
+		schema, commonTable, keyFunction+"(jsonb)", keysTable, d.replicas != nil, beaconsTable).Scan(&exists, &complete)
 	if err != nil || complete {
 		return err
 	}
@@ -172,7 +173,10 @@ func (d *Driver) restore(ctx context.Context) error {
 	if err := d.makeCommonTable(ctx); err != nil {
 		return err
 	}
-	return d.makeKeysTable(ctx)
+	if err := d.makeKeysTable(ctx); err != nil || d.replicas == nil {
+		return err
+	}
+	return d.makeBeaconsTable(ctx)
 }
 
 // makeSchema prepares a database of documents alone, where no migrations run. It creates the views' role if the login
@@ -281,7 +285,7 @@ func (d *Driver) makeKeyFunction(ctx context.Context) error {
 // index contains the version, the update touches no index (heap-only).
 func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...string) error {
 	table := dialect.Table(build)
-	if exists, err := relationExists(ctx, d.pool.QueryRow, table); err != nil || exists {
+	if exists, err := tableExists(ctx, d.pool.QueryRow, table); err != nil || exists {
 		return err
 	}
 	statements := slices.Concat([]string{`create table %[1]s (
@@ -306,7 +310,7 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...stri
 		statements = append(statements, grantToAppRole)
 	}
 	return d.define(ctx, table, func(tx pgx.Tx) error {
-		if exists, err := relationExists(ctx, tx.QueryRow, table); err != nil || exists {
+		if exists, err := tableExists(ctx, tx.QueryRow, table); err != nil || exists {
 			return err
 		}
 		for _, statement := range statements {
@@ -342,6 +346,12 @@ func (d *Driver) policies() []string {
 // grantToLogin grants the documents' login access to a table that it does not own. Row-level security applies to it.
 const grantToLogin = "grant select, insert, update, delete on %[1]s to session_user"
 
+// ownedTables selects the tables of tenants' rows that the login owns. The table of beacons has no tenant and stays on the
+// coordinator.
+const ownedTables = `select '` + schema + `."' || c.relname || '"' from pg_class c
+	where c.relnamespace = to_regnamespace('` + schema + `') and c.relkind = 'r' and c.relowner = (select oid from pg_roles where rolname = session_user)
+		and exists (select from pg_attribute a where a.attrelid = c.oid and a.attname = 'tenant_id' and not a.attisdropped)`
+
 // adoptTables gives the login's tables in a distributed database to the role that owns the views, and distributes those
 // that are on the coordinator, as after a dump was restored there. A login that serves tenants must not own a table whose
 // row-level security is not forced; and with it forced, Citus could neither copy the rows nor move a shard while they
@@ -350,15 +360,13 @@ func (d *Driver) adoptTables(ctx context.Context) error {
 	if !d.becomeViews {
 		return nil
 	}
-	owned := `select '` + schema + `."' || c.relname || '"' from pg_class c
-		where c.relnamespace = to_regnamespace('` + schema + `') and c.relkind = 'r' and c.relowner = (select oid from pg_roles where rolname = session_user)`
-	rows, _ := d.pool.Query(ctx, owned+" order by c.oid <> to_regclass($1), c.relname", commonTable)
+	rows, _ := d.pool.Query(ctx, ownedTables+" order by c.oid <> to_regclass($1), c.relname", commonTable)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return err
 	}
 	for _, table := range tables {
-		if err := d.adoptTable(ctx, table, owned); err != nil {
+		if err := d.adoptTable(ctx, table); err != nil {
 			return fmt.Errorf("distribute %s: %w", table, err)
 		}
 	}
@@ -375,17 +383,17 @@ func besideInCluster(table string) string {
 }
 
 // adoptTable does adoptTables for one table, unless another process has done it.
-func (d *Driver) adoptTable(ctx context.Context, table, owned string) error {
+func (d *Driver) adoptTable(ctx context.Context, table string) error {
 	return d.define(ctx, table, func(tx pgx.Tx) error {
 		var ownedStill, distributed bool
-		err := tx.QueryRow(ctx, "select $1 in ("+owned+"), exists (select from pg_dist_partition where logicalrelid = to_regclass($1))", table).Scan(&ownedStill, &distributed)
+		err := tx.QueryRow(ctx, "select $1 in ("+ownedTables+"), exists (select from pg_dist_partition where logicalrelid = to_regclass($1))", table).Scan(&ownedStill, &distributed)
 		if err != nil || !ownedStill {
 			return err
 		}
 		statements := append([]string{
 			"set local role none", "alter table %[1]s owner to " + viewsRole, "set local role " + viewsRole,
 			"alter table %[1]s no force row level security", grantToLogin,
-			"drop policy tenant on %[1]s", "drop policy checkpoints on %[1]s", "drop policy if exists views on %[1]s",
+			"drop policy if exists tenant on %[1]s", "drop policy if exists checkpoints on %[1]s", "drop policy if exists views on %[1]s",
 		}, d.policies()...)
 		for _, statement := range statements {
 			if _, err := tx.Exec(ctx, strings.ReplaceAll(statement, "%[1]s", table)); err != nil {
@@ -439,7 +447,7 @@ const viewsPolicy = `create policy views on %[1]s for select to ` + viewsRole + 
 func (d *Driver) ensureTenantView(ctx context.Context, build domain.Build) error {
 	table := dialect.Table(build)
 	err := d.define(ctx, table, func(tx pgx.Tx) error {
-		if exists, err := relationExists(ctx, tx.QueryRow, table); err != nil {
+		if exists, err := tableExists(ctx, tx.QueryRow, table); err != nil {
 			return err
 		} else if !exists {
 			return drivers.ErrNoTable
@@ -475,6 +483,17 @@ type queryRow = func(ctx context.Context, sql string, args ...any) pgx.Row
 // what another session created while this one waited for the advisory lock. Reading a table refreshes the cache.
 func relationExists(ctx context.Context, query queryRow, relation string) (exists bool, err error) {
 	err = query(ctx, "select exists (select from pg_class where oid = to_regclass($1))", relation).Scan(&exists)
+	return exists, err
+}
+
+// tableExists is relationExists for a table. A public view of an earlier release may have the name, which is an error.
+func tableExists(ctx context.Context, query queryRow, table string) (exists bool, err error) {
+	var other bool
+	err = query(ctx, `select coalesce(bool_or(relkind in ('r', 'p')), false), coalesce(bool_or(relkind not in ('r', 'p')), false)
+		from pg_class where oid = to_regclass($1)`, table).Scan(&exists, &other)
+	if err == nil && other {
+		err = fmt.Errorf("%s is not a table: drop it, and restart; if it was the public view of a shared projection, that is now named with the suffix .public", table)
+	}
 	return exists, err
 }
 

@@ -293,6 +293,17 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	if _, err := postgres.Open(t.Context(), postgres.Config{URL: "mysql://127.0.0.1:1/nothing?sslmode=disable"}); err == nil || !strings.Contains(err.Error(), `"mysql"`) {
 		t.Errorf("Open with another database's URL: %v", err)
 	}
+	open(t, db).Close()
+	// As by an earlier release, for a shared projection of that name.
+	owner := db.Pool(t, migrations.RoleDocuments, 1)
+	for _, statement := range []string{"drop table " + postgres.KeysTable, "create view " + postgres.KeysTable + " as select"} {
+		if _, err := owner.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleDocuments)}); err == nil || !strings.Contains(err.Error(), "document_keys is not a table: drop it") {
+		t.Errorf("Open where a view has the name of a table: %v", err)
+	}
 }
 
 // The documents of a database that is distributed later move to the nodes when a driver opens it, with the isolation of

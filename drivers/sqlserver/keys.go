@@ -26,7 +26,7 @@ import (
 // Batches first ask whether the keys can be used, so that no work is done in vain. The statement that reads documents by
 // keys asks again, in its own snapshot: keys that are no longer complete do not become complete again.
 
-var keysTable = dialect.InSchema("document_keys")
+var keysTable = dialect.InSchema(drivers.KeysTable)
 
 // keysOf selects the rows of a tenant's build.
 const keysOf = "k.tenant_id = @tenant and k.build = @build"

@@ -227,9 +227,9 @@ func lockName(name string) statement {
 	}
 }
 
-// exists returns 1 if there is a table or view of that name.
+// exists returns 1 if there is a table of that name.
 func exists(name string) statement {
-	return statement{sql: "select case when object_id(@name) is null then 0 else 1 end;\n", args: []any{sql.Named("name", name)}}
+	return statement{sql: "select case when object_id(@name, 'U') is null then 0 else 1 end;\n", args: []any{sql.Named("name", name)}}
 }
 
 // mustExist returns drivers.ErrNoTable if there is no such table.

@@ -7,7 +7,7 @@ select @got;
 -- and then
 
 -- @name string: manifold_documents.[order-summary.12]
-select case when object_id(@name) is null then 0 else 1 end;
+select case when object_id(@name, 'U') is null then 0 else 1 end;
 
 -- and then
 
