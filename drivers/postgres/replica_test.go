@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 type replicated struct {
 	*postgres.Driver
 	t       *testing.T
+	db      pgtest.DB
 	replica *embedded.Server
 	between *proxy.Proxy // between the driver and the replica
 }
@@ -34,7 +36,7 @@ func newReplicated(t *testing.T, maxLag time.Duration) *replicated {
 	pgtest.NotOnCluster(t, "it has a primary and a replica of its own")
 	primary := pgtest.Private(t, pgtest.Replicated())
 	db := pgtest.Migrated(t, primary)
-	r := &replicated{t: t, replica: pgtest.Replica(t, primary)}
+	r := &replicated{t: t, db: db, replica: pgtest.Replica(t, primary)}
 	to, err := url.Parse(r.replica.URL(db.Name))
 	if err != nil {
 		t.Fatal(err)
@@ -222,12 +224,55 @@ func TestReplicasThatCannotAnswer(t *testing.T) {
 		t.Error("the replica has answered for a build that was dropped")
 	}
 
+	// In a snapshot that is not recent enough, the query itself does not run.
+	if reader, ok = r.AtPosition(7); !ok {
+		t.Fatal("there is no replica")
+	}
+	if _, err := reader.Query(t.Context(), keyed, tenant, domain.DocumentQuery{Limit: 1}); !errors.Is(err, drivers.ErrNoReplica) || !strings.Contains(err.Error(), "22P02") || !strings.Contains(err.Error(), "at position 6") {
+		t.Errorf("a query of a replica that is behind ends with %v", err)
+	}
+
+	// The primary may have the answer to a query that takes too long on the replica.
+	lock, err := r.db.Pool(t, pgtest.RoleSuperuser, 1).Begin(t.Context())
+	if err == nil {
+		_, err = lock.Exec(t.Context(), "lock table "+postgres.CommonTable+" in access exclusive mode") // the replica locks it, too
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ordered := domain.DocumentQuery{Limit: 1, Order: []domain.Order{byPath("a", true)}}
+	r.await("a query is cancelled", func() bool {
+		if reader, ok = r.AtPosition(6); !ok {
+			return false
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := reader.Query(t.Context(), keyed, tenant, ordered)
+			ended <- err
+		}()
+		for {
+			select {
+			case err := <-ended:
+				if err != nil && !errors.Is(err, drivers.ErrNoReplica) {
+					t.Fatalf("a query that takes too long ends with %v", err)
+				}
+				return err != nil && strings.Contains(err.Error(), "57014")
+			case <-time.After(5 * time.Millisecond):
+				r.run("select pg_cancel_backend(pid) from pg_stat_activity where wait_event_type = 'Lock' and application_name like '%-replica'")
+			}
+		}
+	})
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.await("the replica is unlocked", func() bool { _, read := r.get(keyed, tenant, 6, "a"); return read })
+
 	// A query does not wait for its time limit if the replica hangs.
 	if reader, ok = r.AtPosition(6); !ok {
 		t.Fatal("there is no replica")
 	}
 	r.between.Hang(proxy.ToClient)
-	if _, err := reader.Query(t.Context(), keyed, tenant, domain.DocumentQuery{Limit: 1, Order: []domain.Order{byPath("a", true)}}); !errors.Is(err, drivers.ErrNoReplica) {
+	if _, err := reader.Query(t.Context(), keyed, tenant, ordered); !errors.Is(err, drivers.ErrNoReplica) {
 		t.Errorf("a query of a replica that hangs ends with %v", err)
 	}
 	r.between.Heal()
