@@ -19,8 +19,8 @@ type Replicated interface {
 	// AtPosition returns a reader for one request. It reads from one replica whose checkpoint of the build and tenant is
 	// at the position or later, and whose state is no older than configured. Each of its answers is of one moment, and
 	// has everything that was saved with that checkpoint; a repair may be missing for as long as a replica may lag.
-	// Where no replica has that, the error is ErrNoReplica, also if the replica lacks the build's table. Otherwise errors
-	// are those of the driver. ok is false if there is nothing to read from.
+	// Where no replica has that, the error is ErrNoReplica, also if the replica lacks the build's table, refuses the query
+	// or takes too long. Invalid calls have the driver's errors. ok is false if there is nothing to read from.
 	AtPosition(position int64) (reader Reader, ok bool)
 
 	// ReplicaStates returns the states of the replicas.

@@ -20,6 +20,8 @@ import (
 type Freshness struct {
 	MinPosition int64         // every event of the projection's source up to here is folded; 0: no requirement
 	Wait        time.Duration // how long to wait for that; 0: DefaultWait
+	fromPrimary bool          // no replica may answer
+	began       time.Time     // when the wait began; zero: it begins now
 }
 
 // DefaultWait is how long a read waits for its MinPosition.
@@ -100,6 +102,7 @@ func (c *Catalog) Documents(ctx context.Context, tenant domain.TenantID, name st
 	if err != nil {
 		return DocumentsPage{}, err
 	}
+	q.Freshness.fromPrimary = asked.from != nil // a replica could lack what earlier pages have shown
 	var page DocumentsPage
 	err = c.readLive(ctx, tenant, name, q.Freshness, func(reader drivers.Reader, p domain.Projection) error {
 		build := p.LiveBuild()
@@ -152,6 +155,7 @@ func (c *Catalog) Explain(ctx context.Context, tenant domain.TenantID, name stri
 	if err != nil {
 		return Explanation{}, err
 	}
+	q.Freshness.fromPrimary = true
 	var explained Explanation
 	err = c.readLive(ctx, tenant, name, q.Freshness, func(reader drivers.Reader, p domain.Projection) error {
 		build := p.LiveBuild()
@@ -259,12 +263,14 @@ func invalidExpression(where string, err error) error {
 }
 
 // readLive looks up the live build, waits until it is fresh enough, and reads from it. If a replica of its database is
-// fresh enough, it reads from there instead, without waiting. read may be called again if that fails.
+// fresh enough, it reads from there instead, without waiting. If that fails, read is called again, and the time
+// that it took is part of the wait.
 func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name string, fresh Freshness, read func(drivers.Reader, domain.Projection) error) error {
 	find := func() (domain.Projection, error) { return c.Live(ctx, tenant, name) }
 	return c.retryDropped(find, func(p *domain.Projection) (err error) {
 		if fresh.MinPosition > 0 {
-			if err := c.readReplica(*p, fresh.MinPosition, read); !errors.Is(err, drivers.ErrNoReplica) {
+			fresh.began = time.Now()
+			if err := c.readReplica(*p, fresh, read); !errors.Is(err, drivers.ErrNoReplica) {
 				return err
 			}
 			if *p, err = c.awaitPosition(ctx, tenant, *p, fresh); err != nil {
@@ -282,10 +288,10 @@ func (c *Catalog) readLive(ctx context.Context, tenant domain.TenantID, name str
 	})
 }
 
-// readReplica reads from a replica of the live build's database that has reached a position. The error is
-// drivers.ErrNoReplica if there is none.
-func (c *Catalog) readReplica(p domain.Projection, position int64, read func(drivers.Reader, domain.Projection) error) error {
-	if p.Definition.Mode == domain.ModeLive {
+// readReplica reads from a replica of the live build's database that is fresh enough. The error is drivers.ErrNoReplica
+// if there is none.
+func (c *Catalog) readReplica(p domain.Projection, fresh Freshness, read func(drivers.Reader, domain.Projection) error) error {
+	if fresh.fromPrimary || p.Definition.Mode == domain.ModeLive {
 		return drivers.ErrNoReplica
 	}
 	driver, err := c.driver(p.LiveBuild())
@@ -293,7 +299,7 @@ func (c *Catalog) readReplica(p domain.Projection, position int64, read func(dri
 		return err
 	}
 	if replicated, ok := driver.(drivers.Replicated); ok {
-		if reader, ok := replicated.AtPosition(position); ok {
+		if reader, ok := replicated.AtPosition(fresh.MinPosition); ok {
 			return read(reader, p)
 		}
 	}
@@ -329,7 +335,11 @@ func (c *Catalog) awaitPosition(ctx context.Context, tenant domain.TenantID, p d
 	if wait <= 0 {
 		wait = DefaultWait
 	}
-	deadline := time.NewTimer(wait)
+	began := fresh.began
+	if began.IsZero() {
+		began = time.Now()
+	}
+	deadline := time.NewTimer(time.Until(began.Add(wait)))
 	defer deadline.Stop()
 	missing := int64(0) // the build whose table was missing
 	for first := true; ; first = false {

@@ -2,8 +2,10 @@ package projection_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -146,5 +148,43 @@ func TestMinPositionOfTaggedEventsOfOthers(t *testing.T) {
 		if err != nil {
 			t.Errorf("after %s of %s: %v", event[1], event[0], err)
 		}
+	}
+}
+
+// replicated is a driver with a replica that never has an answer. It counts the requests for it.
+type replicated struct {
+	drivers.Driver
+	asked *atomic.Int32
+}
+
+func (r replicated) AtPosition(int64) (drivers.Reader, bool) {
+	r.asked.Add(1)
+	return nil, false
+}
+
+func (r replicated) ReplicaStates() []drivers.ReplicaState { return nil }
+
+// Later pages and explanations come from the primary, also with a position.
+func TestWhatReplicasAreAsked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	var asked atomic.Int32
+	p := b.process(options{driver: replicated{b.driver, &asked}})
+	if _, err := p.catalog.Create(t.Context(), tenant, keeps("kept"), "test"); err != nil {
+		t.Fatal(err)
+	}
+	p.start(t, b)
+	b.append(t, tenant, "x-1", "Set", `{"n": 1}`)
+	q := projection.DocumentsQuery{PageSize: 1, Freshness: projection.Freshness{MinPosition: b.append(t, tenant, "x-2", "Set", `{"n": 1}`), Wait: time.Minute}}
+	first, err := p.catalog.Documents(t.Context(), tenant, "kept", q)
+	if err != nil || first.Next == "" || asked.Load() != 1 {
+		t.Fatalf("%+v, %v; a replica was asked %d times, want 1", first, err, asked.Load())
+	}
+	_, explainErr := p.catalog.Explain(t.Context(), tenant, "kept", q)
+	q.PageToken = first.Next
+	second, err := p.catalog.Documents(t.Context(), tenant, "kept", q)
+	if err := errors.Join(err, explainErr); err != nil || len(second.Documents) != 1 || asked.Load() != 1 {
+		t.Errorf("%+v, %v; a replica was asked %d times, want 1", second, err, asked.Load())
 	}
 }
