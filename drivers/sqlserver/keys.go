@@ -146,15 +146,21 @@ func (t table) place(path domain.Path) int {
 	return 1 + slices.IndexFunc(t.places, func(declared string) bool { return slices.Equal(drivers.DeclaredPath(declared), path) })
 }
 
-// byKeys is a way to find documents by the keys of one path: all of them, in their order, or at most maxLookups in a range.
+// byKeys is a way to find documents by the keys of one path: all of them, in their order, or a range.
 type byKeys struct {
 	path   domain.Path
-	ranged bool
+	atMost int // keys in the range; 0: no range
 }
+
+func (w byKeys) ranged() bool { return w.atMost > 0 }
 
 // maxLookups is how many documents are looked up by the keys in a range. Each takes more than a document that is read with
 // its neighbors.
-const maxLookups = 10_000
+// Before keys in the page's order, which may soon fill the page, a range of a tenth is worth the attempt.
+const (
+	maxLookups    = 10_000
+	narrowLookups = maxLookups / 10
+)
 
 // What a batch reports of the keys, in the first column of its rows.
 const (
@@ -164,7 +170,7 @@ const (
 )
 
 // waysByKeys returns the ways to find a page by keys, the best first. Keys in the page's order are read until the page is
-// full, so few documents that equal something are better found and sorted.
+// full, so few documents that equal something, or are in a narrow range, are better found and sorted.
 func (t table) waysByKeys(predicate domain.Predicate, order []domain.Order) []byKeys {
 	if !t.keyed() {
 		return nil
@@ -174,8 +180,11 @@ func (t table) waysByKeys(predicate domain.Predicate, order []domain.Order) []by
 		return inRange
 	}
 	inOrder := byKeys{path: order[0].Path}
-	if len(inRange) == 0 || !equality || slices.Equal(inRange[0].path, inOrder.path) {
+	if len(inRange) == 0 || slices.Equal(inRange[0].path, inOrder.path) {
 		return []byKeys{inOrder}
+	}
+	if !equality {
+		inRange[0].atMost = narrowLookups
 	}
 	return append(inRange, inOrder)
 }
@@ -191,7 +200,7 @@ func (t table) rangeOf(predicate domain.Predicate) (ways []byKeys, equality bool
 		scratch := newQuery(t, domain.TenantID{})
 		scratch.keyPath = path
 		if scratch.narrowing(part) != "" {
-			ways, equality = []byKeys{{path: path, ranged: true}}, equal
+			ways, equality = []byKeys{{path: path, atMost: maxLookups}}, equal
 		}
 	}
 	return ways, equality
@@ -224,7 +233,7 @@ func (q *query) readByKeys(way byKeys, predicate domain.Predicate) string {
 	q.keyPath = way.path
 	keys := "k.id_bytes, k.sort_key from " + keysTable + " as k where " + keysOf + " and k.place = " + strconv.Itoa(q.table.place(way.path))
 	usable := fmt.Sprintf("case when not %s then %d", q.table.ifKeyed(), keysIncomplete)
-	if way.ranged {
+	if way.ranged() {
 		for _, part := range conjunction(predicate) {
 			if path, _ := narrowed(part); slices.Equal(path, way.path) {
 				if narrow := q.narrowing(part); narrow != "" {
@@ -232,7 +241,7 @@ func (q *query) readByKeys(way byKeys, predicate domain.Predicate) string {
 				}
 			}
 		}
-		usable += fmt.Sprintf("\nwhen (select count(*) from (select top (%d) %s) as k) > %d then %d", maxLookups+1, keys, maxLookups, keysTooMany)
+		usable += fmt.Sprintf("\nwhen (select count(*) from (select top (%d) %s) as k) > %d then %d", way.atMost+1, keys, way.atMost, keysTooMany)
 		// Any number, since there may be more in the snapshot that is read. A select has an order only with "top".
 		keys = fmt.Sprintf("select top (%d) %s\norder by k.id_bytes", math.MaxInt64, keys)
 	} else {

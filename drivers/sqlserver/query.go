@@ -178,7 +178,7 @@ func (q *query) pageConditions(request domain.DocumentQuery, way byKeys) (string
 	if request.Where == nil {
 		return conditions, nil
 	}
-	if way.ranged { // the range is in the source
+	if way.ranged() { // the range is in the source
 		defer func(path domain.Path) { q.keyPath = path }(q.keyPath)
 		q.keyPath = nil
 	}

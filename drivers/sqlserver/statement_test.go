@@ -140,9 +140,10 @@ func TestKeysStatements(t *testing.T) {
 	}{
 		"order":            {domain.DocumentQuery{Order: []domain.Order{{Path: status}}, Where: domain.And{open, above}, After: &domain.SortKey{Values: []domain.Scalar{text("b")}, ID: "a"}}, []byKeys{{path: status}}},
 		"order_descending": {domain.DocumentQuery{Order: []domain.Order{{Path: status, Descending: true}}, After: &domain.SortKey{Values: []domain.Scalar{text("b")}, ID: "a"}}, []byKeys{{path: status}}},
-		"equal":            {domain.DocumentQuery{Order: []domain.Order{{Path: name}}, Where: domain.And{above, open}}, []byKeys{{path: status, ranged: true}, {path: name}}},
-		"range":            {domain.DocumentQuery{Where: above, After: &domain.SortKey{ID: "a"}}, []byKeys{{path: name, ranged: true}}},
-		"range_order":      {domain.DocumentQuery{Order: []domain.Order{{Path: name}, {Path: domain.Path{"total"}, Descending: true}}, Where: above}, []byKeys{{path: name, ranged: true}}},
+		"equal":            {domain.DocumentQuery{Order: []domain.Order{{Path: name}}, Where: domain.And{above, open}}, []byKeys{{path: status, atMost: maxLookups}, {path: name}}},
+		"range":            {domain.DocumentQuery{Where: above, After: &domain.SortKey{ID: "a"}}, []byKeys{{path: name, atMost: maxLookups}}},
+		"range_first":      {domain.DocumentQuery{Order: []domain.Order{{Path: status}}, Where: above}, []byKeys{{path: name, atMost: narrowLookups}, {path: status}}},
+		"range_order":      {domain.DocumentQuery{Order: []domain.Order{{Path: name}, {Path: domain.Path{"total"}, Descending: true}}, Where: above}, []byKeys{{path: name, atMost: maxLookups}}},
 	} {
 		c.query.Limit = 10
 		if ways := keyed().waysByKeys(c.query.Where, c.query.Order); fmt.Sprint(ways) != fmt.Sprint(c.ways) {
@@ -155,7 +156,7 @@ func TestKeysStatements(t *testing.T) {
 		}
 		golden(t, "keys_"+file, page)
 	}
-	count, err := keyed().countByKeys(true, tenant, byKeys{path: name, ranged: true}, domain.And{above, open})
+	count, err := keyed().countByKeys(true, tenant, byKeys{path: name, atMost: maxLookups}, domain.And{above, open})
 	if err != nil {
 		t.Fatal(err)
 	}
