@@ -64,9 +64,10 @@ type part struct {
 // demand is what a process needs of a ledger. Numbers include what it has already.
 type demand struct {
 	Round  int64              // increases with each demand of the process
-	Left   [rateCount]float64 // tokens of its lease that it has not used
-	Tokens [rateCount]float64
-	Used   [slotCount]int64 // slots in use: it keeps them in any case
+	Left   [rateCount]float64 // tokens of its lease that it has not used; whole, as all tokens of leases
+	Tokens [rateCount]float64 // without a Least, the process may use those of Left up to here before the answer
+	Least  [rateCount]float64 // the smallest number that is of use; 0: any. The process uses none before the answer
+	Used   [slotCount]int64   // slots in use: it keeps them in any case
 	Slots  [slotCount]int64
 }
 
@@ -82,7 +83,8 @@ type grant struct {
 //
 // Tokens are granted from a bucket that is refilled only as far as bucket and leases together hold at most a burst.
 // The refill comes before the process's lease is reduced to what is left of it. So whatever the processes do with their
-// leases, in any period they use no more than a burst and what the rate gives in that period.
+// leases, in any period they use no more than a burst and what the rate gives in that period. What is left beyond the
+// demand, or too little for it, returns to the bucket: leases keep nothing from others that is of no use.
 func (l *ledger) settle(now int64, limits *domain.Limits, process string, d demand) (grant, bool) {
 	own := l.Parts[process]
 	if d.Round <= own.Round {
@@ -114,9 +116,11 @@ func (l *ledger) settle(now int64, limits *domain.Limits, process string, d dema
 		}
 		b := l.Buckets[i].refill(now, rate, leased)
 		left := min(max(d.Left[i], 0), own.Tokens[i])
-		granted := min(max(d.Tokens[i]-left, 0), b.Tokens)
-		b.Tokens -= granted
-		own.Tokens[i] = left + granted
+		own.Tokens[i] = math.Floor(min(d.Tokens[i], b.Tokens+left))
+		if own.Tokens[i] < d.Least[i] {
+			own.Tokens[i] = 0
+		}
+		b.Tokens += left - own.Tokens[i]
 		l.Buckets[i], g.Free[i] = b, b.Tokens
 	}
 	for i := range slotCount {

@@ -99,8 +99,17 @@ func TestLeasesNeverExceedTheLimit(t *testing.T) {
 				p.demand.Left[requests] = p.left
 				p.demand.Tokens[requests] = float64(rate.Burst) * rapid.SampledFrom([]float64{2, 1, 0.5, 0.1, 0}).Draw(t, "tokens")
 				p.demand.Used[connections] = p.in
-				// A process gives back only slots that it does not use while the demand is under way.
-				p.demand.Slots[connections] = max(p.slots, p.in+rapid.Int64Range(0, 10).Draw(t, "slots"))
+				if rapid.Bool().Draw(t, "wait") {
+					p.demand.Least[requests] = math.Floor(p.demand.Tokens[requests])
+				}
+				p.left = min(p.left, p.demand.Tokens[requests])
+				if p.left < p.demand.Least[requests] {
+					p.left = 0
+				} else {
+					p.demand.Least[requests] = 0
+				}
+				p.demand.Slots[connections] = p.in + rapid.Int64Range(0, 10).Draw(t, "slots")
+				p.slots = min(p.slots, p.demand.Slots[connections])
 			case 6: // the demand reaches the database, and its answer may be lost; or it comes much later
 				if !p.flying {
 					break

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -30,6 +31,7 @@ type Config struct {
 // limits.
 type Limiter struct {
 	config Config
+	settle func(ctx context.Context, process string, questions []*question) error // Postgres.settle
 
 	mu      sync.Mutex
 	ledgers map[ledgerName]*share
@@ -37,6 +39,8 @@ type Limiter struct {
 	wake    chan struct{}       // has an element if dirty is not empty
 	rounds  int64
 	active  int // shares with limits that requests have used recently
+
+	unreported map[*share]struct{} // those that may have to report
 }
 
 // share is this process's share of a ledger: what it has leased and what it needs.
@@ -53,35 +57,37 @@ type share struct {
 	stored stored
 	readAt time.Time // when stored was read; zero: never
 	added  stored    // what was appended here since then
-	next   *round    // the next round that includes the share; nil: none was asked for
+	next   *round    // the next round that includes the share; nil: nothing waits for one
+
+	waiting map[*need]struct{} // what requests need that have not resumed since their round
 }
 
 type tokens struct {
-	left   float64
-	spent  float64   // since the last round began
-	needed float64   // by requests that wait for the next round
-	free   float64   // in the bucket after the last round, for any process
-	dryAt  time.Time // when a round last gave less than was asked; zero: the last one did not
+	left  float64
+	spent float64   // since the last round began
+	free  float64   // in the bucket after the last round, for any process
+	dryAt time.Time // when a round last gave less than was asked; zero: the last one did not
 }
 
 type slots struct {
-	held   int64
-	used   int64
-	peak   int64 // the most in use since the last round
-	needed int64
-	dryAt  time.Time
+	held  int64
+	used  int64
+	peak  int64 // the most in use since the last round
+	dryAt time.Time
 }
 
 // round is one exchange with the database. done is closed when it has ended.
 type round struct {
-	done chan struct{}
-	err  error
+	done    chan struct{}
+	settled bool // the ledger was not locked
+	err     error
 }
 
 // NewLimiter returns a Limiter. Its caller must run Run.
 func NewLimiter(config Config) *Limiter {
 	return &Limiter{
-		config: config, ledgers: make(map[ledgerName]*share), dirty: make(map[*share]struct{}), wake: make(chan struct{}, 1),
+		config: config, settle: config.Store.settle, ledgers: make(map[ledgerName]*share), dirty: make(map[*share]struct{}), wake: make(chan struct{}, 1),
+		unreported: make(map[*share]struct{}),
 	}
 }
 
@@ -169,13 +175,21 @@ func (p *Pass) Close() {
 		defer p.limiter.mu.Unlock()
 		for _, s := range p.shares {
 			s.slots[p.slot].used--
+			if s.mustReport(time.Now()) {
+				p.limiter.unreported[s] = struct{}{}
+			}
 		}
 	})
 }
 
+// unlimited reports, without the lock, whether nothing limits the pass now.
+func (p *Pass) unlimited() bool {
+	return p == nil || len(p.shares) == 1 && !p.limiter.config.Settings.of(p.shares[0].tenant).any()
+}
+
 // Message counts one more request over the same connection.
 func (p *Pass) Message(ctx context.Context) error {
-	if p == nil {
+	if p.unlimited() {
 		return nil
 	}
 	n := need{}
@@ -187,7 +201,7 @@ func (p *Pass) Message(ctx context.Context) error {
 // domain.CodeTooLarge for more than the caller may ever append at once, and domain.CodeQuotaExceeded if the tenant has
 // stored as much as it may.
 func (p *Pass) Append(ctx context.Context, count, size int64) error {
-	if p == nil {
+	if p.unlimited() {
 		return nil
 	}
 	if err := p.limiter.checkStored(ctx, p.shares[0], count, size); err != nil {
@@ -209,7 +223,7 @@ func (p *Pass) Append(ctx context.Context, count, size int64) error {
 func (l *Limiter) share(name ledgerName) *share {
 	s := l.ledgers[name]
 	if s == nil {
-		s = &share{ledgerName: name}
+		s = &share{ledgerName: name, waiting: make(map[*need]struct{})}
 		l.ledgers[name] = s
 	}
 	s.usedAt = time.Now() // so it is not forgotten before the caller uses it
@@ -241,48 +255,75 @@ func (s *share) whose() string {
 func (l *Limiter) take(ctx context.Context, shares []*share, n need) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errNoAnswer)
 	defer cancel()
-	for tries := 0; ; tries++ {
-		l.mu.Lock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for settled := 0; ; {
 		now := time.Now()
-		var waits []*round
+		var short []*share
 		for _, s := range shares {
 			s.usedAt = now
 			l.refresh(s)
-			missing, err := s.check(now, n, l.pace(), tries >= 3)
+			missing, err := s.check(now, n, l.pace(), settled >= 3)
 			if err != nil {
-				l.mu.Unlock()
 				return err
 			}
 			if missing {
-				s.wants(n)
-				waits = append(waits, l.ask(s))
+				short = append(short, s)
 			}
 		}
-		if len(waits) == 0 {
+		if len(short) == 0 {
 			for _, s := range shares {
 				s.spend(n)
-				if s.runsLow(now, l.pace()) {
-					l.ask(s)
+				if s.mustReport(now) {
+					l.unreported[s] = struct{}{}
 				}
 			}
-			l.mu.Unlock()
 			return nil
 		}
-		l.mu.Unlock()
-		for _, next := range waits {
-			if err := next.wait(ctx); err != nil {
-				return err
-			}
+		if err := l.await(ctx, shares, short, &n); err == nil {
+			settled++
+		} else if err != errLocked {
+			return err
 		}
 	}
 }
 
+// await waits for a round of the shares that are short. Meanwhile and until it has the lock again, all shares keep what is
+// needed of them. The lock is held before and after.
+func (l *Limiter) await(ctx context.Context, shares, short []*share, n *need) error {
+	for _, s := range shares {
+		s.waiting[n] = struct{}{}
+	}
+	var rounds []*round
+	for _, s := range short {
+		rounds = append(rounds, l.nextRound(s))
+	}
+	l.mu.Unlock()
+	var err error
+	for _, r := range rounds {
+		if err = r.wait(ctx); err != nil && err != errLocked {
+			break
+		}
+	}
+	l.mu.Lock()
+	for _, s := range shares {
+		delete(s.waiting, n)
+	}
+	return err
+}
+
+// errLocked reports a round in which another process had the ledger locked.
+var errLocked = errors.New("the ledger is locked")
+
 var errNoAnswer = domain.Errorf(domain.CodeUnavailable, "", "the service's database does not answer, and this process has used up what it may do without it; try again")
 
-// wait waits until the round has ended, and returns its error.
+// wait waits until the round has ended, and returns its error, or errLocked.
 func (r *round) wait(ctx context.Context) error {
 	select {
 	case <-r.done:
+		if r.err == nil && !r.settled {
+			return errLocked
+		}
 		return r.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -311,7 +352,7 @@ func (s *share) check(now time.Time, n need, pace time.Duration, last bool) (mis
 			return false, domain.Errorf(domain.CodeTooLarge, "", "the request has %.0f %s; %s may send at most %d at once; split it", wanted, rateNames[i], s.whose(), rate.Burst)
 		}
 		wait := untilTokens(wanted-t.left-t.free, rate)
-		dry := !t.dryAt.IsZero() && now.Sub(t.dryAt) < max(pace, min(wait, time.Second))
+		dry := !t.dryAt.IsZero() && wanted > t.left+t.free && now.Sub(t.dryAt) < max(pace, min(wait, time.Second))
 		if dry || last && n.tokens[i] > 0 {
 			return false, s.tooMany(i, rate, max(wait-now.Sub(t.dryAt), pace))
 		}
@@ -347,16 +388,6 @@ func (s *share) tooMany(resource int, rate *domain.Rate, wait time.Duration) err
 	return e
 }
 
-// wants notes what a waiting request needs.
-func (s *share) wants(n need) {
-	for i := range rateCount {
-		s.tokens[i].needed += n.tokens[i]
-	}
-	for i := range slotCount {
-		s.slots[i].needed += n.slots[i]
-	}
-}
-
 func (s *share) spend(n need) {
 	for i := range rateCount {
 		if n.tokens[i] > 0 && rateOf(&s.limits, i) != nil {
@@ -371,26 +402,36 @@ func (s *share) spend(n need) {
 	}
 }
 
-// runsLow reports whether to ask for more before a request has to wait for it.
-func (s *share) runsLow(now time.Time, pace time.Duration) bool {
-	if now.Sub(s.asked) < pace {
+// mustReport reports whether the share has used something since its last round, or holds what it does not use.
+func (s *share) mustReport(now time.Time) bool {
+	if !now.Before(s.until) {
 		return false
 	}
-	for i := range rateCount {
-		if t := &s.tokens[i]; rateOf(&s.limits, i) != nil && t.spent > 0 && t.left < t.spent {
+	for i := range s.tokens {
+		if t := &s.tokens[i]; rateOf(&s.limits, i) != nil && (t.spent > 0 || t.left > 0) {
+			return true
+		}
+	}
+	for i := range s.slots {
+		if q := &s.slots[i]; slotsOf(&s.limits, i) != nil && q.held > q.used {
 			return true
 		}
 	}
 	return false
 }
 
-// ask includes a share in the next round, and returns that. The lock is held.
-func (l *Limiter) ask(s *share) *round {
+// ask includes a share in the next round. The lock is held.
+func (l *Limiter) ask(s *share) {
+	l.dirty[s] = struct{}{}
+	l.wakeUp()
+}
+
+// nextRound includes a share in the next round, and returns that. The lock is held.
+func (l *Limiter) nextRound(s *share) *round {
 	if s.next == nil {
 		s.next = &round{done: make(chan struct{})}
-		l.dirty[s] = struct{}{}
-		l.wakeUp()
 	}
+	l.ask(s)
 	return s.next
 }
 
@@ -423,9 +464,9 @@ func (l *Limiter) checkStored(ctx context.Context, s *share, count, size int64) 
 			return err
 		}
 		s.usedAt = time.Now()
-		next := l.ask(s)
+		next := l.nextRound(s)
 		l.mu.Unlock()
-		if err := next.wait(ctx); err != nil {
+		if err := next.wait(ctx); err != nil && err != errLocked { // what is stored was read anyway
 			return err
 		}
 	}

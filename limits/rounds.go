@@ -4,6 +4,7 @@ import (
 	gobytes "bytes"
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -19,7 +20,7 @@ const (
 	roundSize = 200
 	// roundTimeout limits one round.
 	roundTimeout = 2 * time.Second
-	// renewEvery is how often slots in use are renewed, and unused ones returned.
+	// renewEvery is how often it is checked which leases of slots in use must be renewed.
 	renewEvery = time.Second
 	// burstShare is the part of a burst that a process leases ahead at most.
 	burstShare = 4
@@ -29,7 +30,8 @@ const (
 
 // Run leases what the requests need, until ctx ends, and then returns nil.
 func (l *Limiter) Run(ctx context.Context) error {
-	renew, forget := time.NewTicker(renewEvery), time.NewTicker(forgetEvery)
+	report, renew, forget := time.NewTicker(pauseDry), time.NewTicker(renewEvery), time.NewTicker(forgetEvery)
+	defer report.Stop()
 	defer renew.Stop()
 	defer forget.Stop()
 	for {
@@ -43,6 +45,10 @@ func (l *Limiter) Run(ctx context.Context) error {
 			continue
 		case <-renew.C:
 			l.renew()
+			continue
+		case <-report.C:
+			l.report()
+			continue
 		case <-l.wake:
 		}
 		pause := roundsApart
@@ -59,7 +65,24 @@ func (l *Limiter) Run(ctx context.Context) error {
 	}
 }
 
-// renew asks for all shares that have slots, and forgets those that nothing uses.
+// report asks for shares that have used or hold something since their last round, so that what was used is refilled and
+// what is of no more use returns to others.
+func (l *Limiter) report() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now, pace := time.Now(), l.pace()
+	for s := range l.unreported {
+		switch {
+		case !s.mustReport(now):
+			delete(l.unreported, s)
+		case now.Sub(s.asked) >= pace:
+			delete(l.unreported, s)
+			l.ask(s)
+		}
+	}
+}
+
+// renew asks for shares with slots in use whose leases are half over, and forgets those that nothing uses.
 func (l *Limiter) renew() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,16 +91,17 @@ func (l *Limiter) renew() {
 	for name, s := range l.ledgers {
 		l.refresh(s)
 		used := s.slots[connections].used + s.slots[inFlight].used
-		held := s.slots[connections].held + s.slots[inFlight].held
 		idle := now.Sub(s.usedAt) > lease
 		if !idle && s.limits != (domain.Limits{}) {
 			l.active++
 		}
 		switch hasSlots := s.limits.Connections != nil || s.limits.InFlight != nil; {
-		case held > 0 || hasSlots && used > 0:
+		case hasSlots && used > 0 && s.until.Sub(now) < lease/2:
 			l.ask(s)
 		case used == 0 && idle && s.next == nil:
 			delete(l.ledgers, name)
+			delete(l.dirty, s)
+			delete(l.unreported, s)
 		}
 	}
 }
@@ -87,13 +111,16 @@ func (l *Limiter) runRound(ctx context.Context) error {
 	l.mu.Lock()
 	began := time.Now()
 	shares := make([]*share, 0, min(len(l.dirty), roundSize))
-	for s := range l.dirty {
-		if len(shares) == roundSize {
-			l.wakeUp()
-			break
+	for _, awaited := range []bool{true, false} {
+		for s := range l.dirty {
+			if (s.next != nil) == awaited && len(shares) < roundSize {
+				delete(l.dirty, s)
+				shares = append(shares, s)
+			}
 		}
-		delete(l.dirty, s)
-		shares = append(shares, s)
+	}
+	if len(l.dirty) > 0 {
+		l.wakeUp()
 	}
 	slices.SortFunc(shares, func(a, b *share) int {
 		return cmp.Or(gobytes.Compare(a.tenant[:], b.tenant[:]), gobytes.Compare(a.key[:], b.key[:]))
@@ -110,20 +137,26 @@ func (l *Limiter) runRound(ctx context.Context) error {
 	}
 	timed, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
-	err := l.config.Store.settle(timed, l.config.Process, questions)
+	err := l.settle(timed, l.config.Process, questions)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, s := range shares {
 		if err == nil {
 			s.accept(questions[i], began)
 		}
-		rounds[i].err = err
-		close(rounds[i].done)
+		if s.mustReport(began) {
+			l.unreported[s] = struct{}{}
+		}
+		if r := rounds[i]; r != nil {
+			r.err, r.settled = err, questions[i].settled
+			close(r.done)
+		}
 	}
 	return err
 }
 
-// demand returns what the share needs, for a round that begins now.
+// demand returns what the share needs, for a round that begins now. Until the answer, the share uses no more than what it
+// keeps in any case.
 func (s *share) demand(now time.Time, round int64) demand {
 	d := demand{Round: round}
 	period := max(now.Sub(s.asked), roundsApart)
@@ -134,19 +167,33 @@ func (s *share) demand(now time.Time, round int64) demand {
 			*t = tokens{}
 			continue
 		}
-		if now.Before(s.until) {
-			d.Left[i] = t.left
+		if !now.Before(s.until) {
+			t.left = 0
 		}
+		d.Left[i] = t.left
 		// As much as was spent in the last period is enough for another one; a longer period says less.
 		ahead := t.spent * 2 * min(1, float64(200*time.Millisecond)/float64(period))
-		d.Tokens[i] = t.needed + min(ahead, float64(rate.Burst)/burstShare)
-		t.needed, t.spent = 0, 0
+		d.Tokens[i] = math.Floor(min(ahead, float64(rate.Burst)/burstShare))
+		least := 0.0
+		for n := range s.waiting {
+			if needed := n.tokens[i]; needed > 0 {
+				d.Tokens[i] += needed
+				least = min(cmp.Or(least, needed), needed)
+			}
+		}
+		if t.left = min(t.left, d.Tokens[i]); t.left < least {
+			d.Least[i], t.left = least, 0
+		}
+		t.spent = 0
 	}
 	for i := range slotCount {
 		q := &s.slots[i]
-		d.Used[i] = q.used
-		d.Slots[i] = max(q.used+q.needed, q.peak)
-		q.needed, q.peak = 0, q.used
+		d.Used[i], d.Slots[i] = q.used, q.used
+		for n := range s.waiting {
+			d.Slots[i] += n.slots[i]
+		}
+		d.Slots[i] = max(d.Slots[i], q.peak)
+		q.held, q.peak = min(q.held, d.Slots[i]), q.used
 	}
 	return d
 }

@@ -1,0 +1,157 @@
+package limits
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/manifold-es/manifold/domain"
+)
+
+// memory has one ledger, and the limits of all tenants.
+type memory struct {
+	mu     sync.Mutex
+	ledger ledger
+	limits domain.Limits
+}
+
+// start runs a process on the ledger until the context ends.
+func (m *memory) start(ctx context.Context, running *sync.WaitGroup, name string) *Limiter {
+	settings := &Settings{}
+	settings.now.Store(&snapshot{otherwise: &effective{limits: m.limits}})
+	l := NewLimiter(Config{Settings: settings, Process: name})
+	l.settle = func(_ context.Context, process string, questions []*question) error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, q := range questions {
+			q.grant, q.settled = m.ledger.settle(time.Now().UnixMicro(), &q.limits, process, q.demand)
+		}
+		return nil
+	}
+	running.Go(func() { _ = l.Run(ctx) })
+	return l
+}
+
+// appendEvents tries to append once.
+func appendEvents(ctx context.Context, l *Limiter, count int64) bool {
+	pass, err := l.Enter(ctx, Caller{}, Append)
+	if err != nil {
+		return false
+	}
+	defer pass.Close()
+	return pass.Append(ctx, count, 1) == nil
+}
+
+// Processes with appends of up to a burst are all served, if they try again, and exceed no limit together.
+func TestEveryProcessIsServed(t *testing.T) {
+	t.Parallel()
+	type client struct {
+		counts    []int64
+		again     time.Duration
+		connected bool
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		rate := &domain.Rate{PerSecond: rapid.Int64Range(1, 200).Draw(r, "rate")}
+		rate.Burst = rate.PerSecond * rapid.Int64Range(1, 4).Draw(r, "burst")
+		clients := make([]client, rapid.IntRange(2, 4).Draw(r, "processes"))
+		appends := 0
+		for i := range clients {
+			clients[i] = client{
+				rapid.SliceOfN(rapid.Int64Range(1, rate.Burst), 1, 3).Draw(r, "appends"),
+				rapid.SampledFrom([]time.Duration{20 * time.Millisecond, 300 * time.Millisecond, time.Second}).Draw(r, "again"),
+				rapid.Bool().Draw(r, "connected"),
+			}
+			appends += len(clients[i].counts)
+		}
+		// A bucket is full after this time, and another append can take it then.
+		full := time.Duration(rate.Burst) * time.Second / time.Duration(rate.PerSecond)
+		var failures []string
+		synctest.Test(t, func(*testing.T) {
+			ctx, stop := context.WithCancel(context.Background())
+			m := &memory{limits: domain.Limits{Events: rate, Connections: new(int64(4)), InFlight: new(int64(4))}}
+			began := time.Now()
+			var running, sending sync.WaitGroup
+			var mu sync.Mutex
+			sent := int64(0)
+			for i, c := range clients {
+				l := m.start(ctx, &running, fmt.Sprint(i))
+				sending.Go(func() {
+					if c.connected {
+						if connection, err := l.Enter(ctx, Caller{}, Connection); err == nil {
+							defer connection.Close()
+						}
+					}
+					for _, count := range c.counts {
+						for !appendEvents(ctx, l, count) && time.Since(began) < time.Duration(appends)*(full+3*time.Second) {
+							time.Sleep(c.again)
+						}
+						mu.Lock()
+						sent += count
+						took := time.Since(began)
+						if most := float64(rate.Burst) + float64(rate.PerSecond)*took.Seconds(); float64(sent) > most+1e-3 {
+							failures = append(failures, fmt.Sprintf("%d events were sent in %v, of at most %.3f", sent, took, most))
+						} else if took >= time.Duration(appends)*(full+3*time.Second) {
+							failures = append(failures, fmt.Sprintf("process %d could not send %d events in %v", i, count, took))
+						}
+						mu.Unlock()
+					}
+				})
+			}
+			sending.Wait()
+			stop()
+			running.Wait()
+		})
+		if len(failures) > 0 {
+			r.Fatalf("%+v: %v", *rate, failures)
+		}
+	})
+}
+
+// A tenant within its rate is not refused, however large its appends are, and what idle processes do not need returns.
+func TestLargeAppendsWithinTheRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		m := &memory{limits: domain.Limits{Events: &domain.Rate{PerSecond: 200, Burst: 200}, Connections: new(int64(10))}}
+		var all []*Limiter
+		for i := range 4 {
+			l := m.start(ctx, &running, fmt.Sprint(i))
+			if connection, err := l.Enter(ctx, Caller{}, Connection); err != nil {
+				t.Fatal(err)
+			} else {
+				defer connection.Close()
+			}
+			all = append(all, l)
+		}
+		for i := range 20 {
+			if !appendEvents(ctx, all[0], 150) {
+				t.Errorf("append %d of 150 events is refused", i)
+			}
+			time.Sleep(time.Second)
+		}
+		for i := range 40 {
+			if !appendEvents(ctx, all[i%4], 20) {
+				t.Errorf("append %d of 20 events is refused", i)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		if !appendEvents(ctx, all[3], 200) {
+			t.Error("a burst is refused after a pause")
+		}
+		time.Sleep(3 * time.Second)
+		rounds := all[0].rounds
+		time.Sleep(time.Minute)
+		if more := all[0].rounds - rounds; more > 15 {
+			t.Errorf("a process with a connection that does nothing had %d rounds in a minute", more)
+		}
+		stop()
+		running.Wait()
+	})
+}
