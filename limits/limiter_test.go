@@ -243,6 +243,43 @@ func TestWithoutTheDatabase(t *testing.T) {
 	})
 }
 
+// A process that stops while it has a ledger locked holds up no other tenant, and that ledger's requests wait for it.
+func TestALockedLedgerHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	plan := domain.Plan{Name: "some", Limits: domain.Limits{Requests: &domain.Rate{PerSecond: 1000}}}
+	locked, other := assign(t, s, plan), assign(t, s, plan)
+	first, _ := process(t, s)
+	pass, err := first.Enter(t.Context(), limits.Caller{Tenant: locked}, limits.Request)
+	tablestest.Must(t, err)
+	pass.Close()
+	tx, err := db.Pool(t, pgtest.RoleSuperuser, 1).Begin(t.Context())
+	tablestest.Must(t, err)
+	if _, err := tx.Exec(t.Context(), "update manifold.limit_ledgers set updated_at = now() where tenant_id = $1", locked); err != nil {
+		t.Fatal(err)
+	}
+	l, _ := process(t, s)
+	waits := make(chan error, 1)
+	go func() {
+		pass, err := l.Enter(t.Context(), limits.Caller{Tenant: locked}, limits.Request)
+		pass.Close()
+		waits <- err
+	}()
+	began := time.Now()
+	for range 3 {
+		pass, err := l.Enter(t.Context(), limits.Caller{Tenant: other, Key: domain.NewUUID(), Limits: &plan.Limits}, limits.Request)
+		tablestest.Must(t, err)
+		pass.Close()
+	}
+	if len(waits) > 0 || time.Since(began) > 2*time.Second {
+		t.Errorf("the locked ledger's request does not wait, or others do: %v", time.Since(began))
+	}
+	tablestest.Must(t, tx.Rollback(t.Context()))
+	if err := <-waits; err != nil {
+		t.Errorf("after the lock, the request is refused: %v", err)
+	}
+}
+
 // What two processes create at once counts.
 func TestQuotasUnderConcurrentCreation(t *testing.T) {
 	t.Parallel()

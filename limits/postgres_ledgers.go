@@ -29,6 +29,7 @@ type question struct {
 
 	ledger  ledger
 	found   bool
+	locked  bool // another process has locked the ledger: there is no answer
 	stored  stored
 	grant   grant
 	settled bool
@@ -41,8 +42,9 @@ type stored struct {
 	complete      bool  // all events from before there was a quota are counted
 }
 
-// settle answers the questions of a process in one transaction. The questions must be in the order of their ledgers, so
-// that concurrent processes lock them in the same order.
+// settle answers the questions of a process in one transaction, but leaves out ledgers that are locked: a process that
+// stops while it has some locked does not hold up others. The questions must be in the order of their ledgers, so that
+// concurrent processes create them in the same order.
 func (s *Postgres) settle(ctx context.Context, process string, questions []*question) error {
 	err := pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
 		// The time is that of the beginning, before the locks: a lease ends earlier rather than later, and a bucket gets fewer
@@ -56,8 +58,23 @@ func (s *Postgres) settle(ctx context.Context, process string, questions []*ques
 		if err := tx.SendBatch(ctx, &read).Close(); err != nil {
 			return fmt.Errorf("read ledgers of limits: %w", err)
 		}
+		var find pgx.Batch
+		for _, q := range questions {
+			if !q.found {
+				find.Queue("select count(*) > 0 from limit_ledgers l where l.tenant_id = $1 and l.key_id = $2", q.tenant, q.key).
+					QueryRow(func(row pgx.Row) error { return row.Scan(&q.locked) })
+			}
+		}
+		if find.Len() > 0 {
+			if err := tx.SendBatch(ctx, &find).Close(); err != nil {
+				return fmt.Errorf("look for locked ledgers of limits: %w", err)
+			}
+		}
 		var write pgx.Batch
 		for _, q := range questions {
+			if q.locked {
+				continue
+			}
 			if q.grant, q.settled = q.ledger.settle(now.UnixMicro(), &q.limits, process, q.demand); !q.settled {
 				continue
 			}
@@ -91,7 +108,7 @@ func (s *Postgres) settle(ctx context.Context, process string, questions []*ques
 }
 
 func (q *question) queueRead(batch *pgx.Batch) {
-	batch.Queue("select l.state from limit_ledgers l where l.tenant_id = $1 and l.key_id = $2 for update", q.tenant, q.key).
+	batch.Queue("select l.state from limit_ledgers l where l.tenant_id = $1 and l.key_id = $2 for update skip locked", q.tenant, q.key).
 		QueryRow(func(row pgx.Row) error {
 			var state []byte
 			err := row.Scan(&state)
