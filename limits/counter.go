@@ -2,7 +2,10 @@ package limits
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +19,7 @@ const (
 	countEvery = 5 * time.Second
 	// countSlice is how many events one transaction counts.
 	countSlice = 5000
-	// countPause is the pause after a full slice, so that counting a long log leaves room for others.
+	// countPause is the pause after a full slice or a failure, so that counting a long log leaves room for others.
 	countPause = 20 * time.Millisecond
 )
 
@@ -45,7 +48,7 @@ func (c *Counter) Run(ctx context.Context) error {
 	}
 }
 
-// Count counts what is not counted yet.
+// Count counts what is not counted yet. A tenant whose events cannot be counted does not keep others from it.
 func (c *Counter) Count(ctx context.Context) error {
 	counted, all := c.Settings.counted()
 	if len(counted) == 0 && !all {
@@ -58,17 +61,21 @@ func (c *Counter) Count(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, tenant := range tenants {
-		if !c.Settings.of(tenant).countsStored() || !c.Owns(tenant) {
-			continue
-		}
-		for {
+	tenants = slices.DeleteFunc(tenants, func(tenant domain.TenantID) bool {
+		return !c.Settings.of(tenant).countsStored() || !c.Owns(tenant)
+	})
+	var errs []error
+	for len(tenants) > 0 { // a slice of each in turn
+		full := tenants[:0]
+		for _, tenant := range tenants {
 			done, err := c.Store.countSlice(ctx, tenant)
-			if err != nil {
-				return err
-			}
-			if done {
-				break
+			switch {
+			case err != nil:
+				errs = append(errs, fmt.Errorf("tenant %s: %w", tenant, err))
+			case done:
+				continue
+			default:
+				full = append(full, tenant)
 			}
 			select {
 			case <-ctx.Done():
@@ -76,8 +83,9 @@ func (c *Counter) Count(ctx context.Context) error {
 			case <-time.After(countPause):
 			}
 		}
+		tenants = full
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // uncounted returns the tenants with events that are not counted, among those given or, if none are, among all.
