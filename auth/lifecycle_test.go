@@ -291,6 +291,24 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// A key can be rotated at the quota of the tenant's plan, and its replacement counts instead of it.
+func TestRotationNeedsNoRoomInThePlan(t *testing.T) {
+	t.Parallel()
+	s, _, _ := begin(t, Config{})
+	tenant := newTenant(t, s)
+	key, _ := newToken(t, s, tenant, ScopeEventsRead)
+	_, err := s.db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(),
+		`insert into manifold.tenant_limits (tenant_id, limits, quotas) values ($1, '{}', '{"keys": 1}')`, tenant)
+	must(t, err)
+	replacement, _ := NewKey(tenant, "", nil)
+	_, err = s.RotateKey(t.Context(), key.ID, replacement, time.Hour)
+	must(t, err)
+	another, _ := NewKey(tenant, "", nil)
+	if err := s.CreateKey(t.Context(), another); code(err) != domain.CodeQuotaExceeded || !strings.Contains(err.Error(), "has 1 keys") {
+		t.Errorf("beyond the plan's quota: %v", err)
+	}
+}
+
 // Keys that work count towards the quota, and a rotation with an overlap adds one. Expired keys do not count.
 func TestRotationKeepsTheQuota(t *testing.T) {
 	t.Parallel()

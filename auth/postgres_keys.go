@@ -57,15 +57,15 @@ func (s *Postgres) CreateKey(ctx context.Context, key APIKey) error {
 		case err != nil:
 			return fmt.Errorf("create a key: %w", err)
 		}
-		return nil
+		return limits.Keys.Check(ctx, tx, key.Tenant, MaxKeys)
 	})
 }
 
 // RotateKey stores a key that replaces the key old of a tenant: with its name, scopes, networks and limits, and with an expiry
 // that gives it the same lifetime. old expires after overlap, unless it expires earlier; with a zero overlap it is revoked.
 // replacement needs only Tenant, ID and Hash. A key is rotated once: the error is domain.CodeConflict for a key that was
-// rotated, has expired or was revoked. Other errors are those of CreateKey, and domain.CodeNotFound if there is no such
-// key.
+// rotated, has expired or was revoked. Other errors are those of CreateKey, though a plan's quota for keys does not matter,
+// and domain.CodeNotFound if there is no such key.
 func (s *Postgres) RotateKey(ctx context.Context, old KeyID, replacement APIKey, overlap time.Duration) (created APIKey, err error) {
 	of := replacement.Tenant
 	err = s.addKey(ctx, of, func(tx pgx.Tx) error {
@@ -117,7 +117,14 @@ func (k *APIKey) rotatable(now time.Time) error {
 	return nil
 }
 
-// addKey adds a key of a tenant in a transaction, checks the quota, and announces the change.
+// validKeys bounds the keys of a tenant with those that were rotated and still work. A plan's quota does not count these,
+// and rotations need no room in it: a tenant can always replace a key that has leaked.
+var validKeys = pg.Quota{
+	Items: "keys that are neither revoked nor expired", Table: "keys", Max: MaxKeys,
+	Where: "t.revoked_at is null and coalesce(t.expires_at, 'infinity') > now()",
+}
+
+// addKey adds a key of a tenant in a transaction, checks MaxKeys, and announces the change.
 func (s *Postgres) addKey(ctx context.Context, of domain.TenantID, add func(tx pgx.Tx) error) error {
 	err := pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
 		// The lock keeps a key from being added after the tenant's keys were erased. On a cluster, shared locks of
@@ -133,7 +140,7 @@ func (s *Postgres) addKey(ctx context.Context, of domain.TenantID, add func(tx p
 		if err := add(tx); err != nil {
 			return err
 		}
-		if err := limits.Keys.Check(ctx, tx, of, MaxKeys); err != nil {
+		if err := validKeys.Check(ctx, tx, of); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `

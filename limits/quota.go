@@ -22,7 +22,8 @@ var (
 	Groups      = Quota{domain.QuotaGroups, pg.Quota{Items: "groups", Table: "subscriptions", Where: "t.name not like '%.%'"}} // a service group's name has a dot
 	Webhooks    = Quota{domain.QuotaWebhooks, pg.Quota{Items: "webhooks", Table: "webhooks"}}
 	Keys        = Quota{domain.QuotaKeys, pg.Quota{
-		Items: "keys that are neither revoked nor expired", Table: "keys", Where: "t.revoked_at is null and coalesce(t.expires_at, 'infinity') > now()",
+		Items: "keys that are neither revoked nor expired", Table: "keys",
+		Where: "t.revoked_at is null and coalesce(t.expires_at, 'infinity') > now() and t.rotated_to is null", // its replacement counts
 	}}
 )
 
