@@ -14,6 +14,7 @@ import (
 	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/delivery/reactor"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/listen"
 	"github.com/manifold-es/manifold/retention"
@@ -26,6 +27,7 @@ import (
 // and reports. It notifies the states of each append, which take the snapshots that the append makes due.
 type appender struct {
 	append func(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
+	events *eventlog.Log
 	states *aggregate.States
 	meter  *usage.Meter
 }
@@ -33,7 +35,7 @@ type appender struct {
 func (a appender) Append(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
 	if pass := limits.From(ctx); pass != nil {
 		events, bytes := request.Size()
-		if err := pass.Append(ctx, events, bytes); err != nil {
+		if err := pass.Append(ctx, events, bytes); err != nil && !(domain.IsCode(err, domain.CodeQuotaExceeded) && a.repeated(ctx, tenant, request)) {
 			return domain.Appended{}, err
 		}
 	}
@@ -45,6 +47,16 @@ func (a appender) Append(ctx context.Context, tenant domain.TenantID, request do
 		}
 	}
 	return appended, err
+}
+
+// repeated reports whether the request's first event is in the log already. If so, the request appends nothing: it is a
+// repetition, which quotas do not concern, or it will be refused.
+func (a appender) repeated(ctx context.Context, tenant domain.TenantID, request domain.Append) bool {
+	if len(request.Streams) == 0 || len(request.Streams[0].Events) == 0 || request.Streams[0].Events[0].ID.IsZero() {
+		return false
+	}
+	_, err := a.events.EventPosition(ctx, tenant, request.Streams[0].Events[0].ID)
+	return err == nil
 }
 
 // operatorKeys parses the operator's keys in the configuration.
@@ -111,7 +123,7 @@ func (p *Process) wire(e Extensions) error {
 	p.wireReports()
 	sources = append(sources, p.webhooks, p.reactors, p.changes, p.reports) // what the service itself consumes
 	p.consumers = consume.New(consume.Config{Heads: p.store.Heads, Sources: sources, Owns: p.members.Owns, Log: p.log})
-	appends := appender{p.schemas.Append, p.states, p.meter}
+	appends := appender{p.schemas.Append, p.store.Log, p.states, p.meter}
 	commands := aggregate.NewCommands(p.states, appends, p.metrics.Decided)
 	for _, decider := range e.Deciders {
 		if err := commands.Register(decider.Category, decider.Command, decider.Decide, decider.Options...); err != nil {

@@ -61,7 +61,7 @@ func (p *Process) wireReactors(e Extensions) (err error) {
 		return err
 	}
 	p.changes = reactor.NewChanges(reactor.ChangesConfig{
-		Registry: p.store.Registry, Births: p.store.GroupTables, Events: p.store.Log, Appends: appender{p.schemas.AppendAnyway, p.states, p.meter}, Groups: p.groups, Projections: p.catalog,
+		Registry: p.store.Registry, Births: p.store.GroupTables, Events: p.store.Log, Appends: appender{p.schemas.AppendAnyway, p.store.Log, p.states, p.meter}, Groups: p.groups, Projections: p.catalog,
 		Notice: func(tenant domain.TenantID) { p.consumers.Notice(tenant) },
 		Seen: func(id domain.ProjectionID) {
 			if p.reactors.Watches(id.Name) {
@@ -79,7 +79,7 @@ func (p *Process) wireReactors(e Extensions) (err error) {
 // wireReports creates the part that appends reports. A process that only answers requests uses it to enable them.
 func (p *Process) wireReports() {
 	p.reports = report.New(report.Config{
-		Store: p.store.ReportTables, Append: appender{p.schemas.AppendAnyway, p.states, p.meter}.Append, Events: p.store.Log, Groups: p.store.GroupTables,
+		Store: p.store.ReportTables, Append: appender{p.schemas.AppendAnyway, p.store.Log, p.states, p.meter}.Append, Events: p.store.Log, Groups: p.store.GroupTables,
 		Webhooks: p.store.WebhookTables, Registry: p.store.Registry, Projections: p.catalog, Quotas: p.limits.QuotasInUse, Reported: p.metrics.Reported, Log: p.log,
 		Notice: func(tenant domain.TenantID) { p.consumers.Notice(tenant) },
 	})
