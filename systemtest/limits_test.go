@@ -92,3 +92,29 @@ func TestLimitsHoldAcrossKilledProcesses(t *testing.T) {
 
 // warmUp counts the events that were appended before the plan took effect everywhere.
 var warmUp atomic.Int64
+
+// A client that repeats an append gets its answer, also when the tenant has stored as much as it may.
+func TestARepeatedAppendPassesAtTheQuota(t *testing.T) {
+	t.Parallel()
+	s := serve(t, pgtest.Database(t))
+	operator := newUser(t, services{s}, operatorKey)
+	_, tenant := newTenant(t, operator, "acme")
+	u := newUser(t, services{s}, tenant.key)
+	first := []byte(`[{"id":"0190b0a0-0000-7000-8000-000000000001","type":"Added","data":1}]`)
+	u.must(t, 201, nil, "POST", "/v1/streams/order-1/events", first)
+	operator.must(t, 201, nil, "PUT", "/v1/plans/default", []byte(`{"quotas":{"events":1}}`))
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		a, err := u.once(t.Context(), 0, "POST", "/v1/streams/order-1/events", []byte(`[{"type":"Added","data":2}]`))
+		if err == nil && a.status == 403 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("appends beyond the quota are let in: %v, %v", a.status, err)
+		}
+		<-time.After(200 * time.Millisecond)
+	}
+	a, err := u.once(t.Context(), 0, "POST", "/v1/streams/order-1/events", first)
+	if err != nil || a.status >= 300 {
+		t.Errorf("the repetition is answered %d, %v", a.status, err)
+	}
+}
