@@ -293,7 +293,7 @@ func (j *importJob) patiently(ctx context.Context, call func() error) error {
 			return nil
 		}
 		e, ok := errors.AsType[*domain.Error](err)
-		if ok && e.RetryAfter > 0 { // a limit of the tenant or the key: the import goes on as fast as that allows
+		if ok && e.RetryAfter > 0 { // a limit of the tenant or the key: the import continues as fast as that allows
 			pause = min(e.RetryAfter, 2*time.Second)
 			deadline = time.Now().Add(importPatience)
 		}

@@ -243,7 +243,7 @@ func TestWithoutTheDatabase(t *testing.T) {
 	})
 }
 
-// A process that stops while it has a ledger locked holds up no other tenant, and that ledger's requests wait for it.
+// A process that stops while it has a ledger locked delays no other tenant, and that ledger's requests wait for it.
 func TestALockedLedgerHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)

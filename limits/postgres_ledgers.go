@@ -43,7 +43,7 @@ type stored struct {
 }
 
 // settle answers the questions of a process in one transaction, but leaves out ledgers that are locked: a process that
-// stops while it has some locked does not hold up others. The questions must be in the order of their ledgers, so that
+// stops while it has some locked does not delay others. The questions must be in the order of their ledgers, so that
 // concurrent processes create them in the same order.
 func (s *Postgres) settle(ctx context.Context, process string, questions []*question) error {
 	err := pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
