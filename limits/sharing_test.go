@@ -88,7 +88,7 @@ func TestEveryProcessIsServed(t *testing.T) {
 					}
 					for _, count := range c.counts {
 						for !appendEvents(ctx, l, count) && time.Since(began) < time.Duration(appends)*(full+3*time.Second) {
-							time.Sleep(c.again)
+							<-time.After(c.again)
 						}
 						mu.Lock()
 						sent += count
@@ -133,21 +133,21 @@ func TestLargeAppendsWithinTheRate(t *testing.T) {
 			if !appendEvents(ctx, all[0], 150) {
 				t.Errorf("append %d of 150 events is refused", i)
 			}
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 		}
 		for i := range 40 {
 			if !appendEvents(ctx, all[i%4], 20) {
 				t.Errorf("append %d of 20 events is refused", i)
 			}
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		if !appendEvents(ctx, all[3], 200) {
 			t.Error("a burst is refused after a pause")
 		}
-		time.Sleep(3 * time.Second)
+		<-time.After(3 * time.Second)
 		rounds := all[0].rounds
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		if more := all[0].rounds - rounds; more > 15 {
 			t.Errorf("a process with a connection that does nothing had %d rounds in a minute", more)
 		}
