@@ -230,13 +230,14 @@ var roleOf = map[string]auth.Role{
 	"listUpcasters": auth.RoleRead, "getUpcaster": auth.RoleRead, "previewUpcaster": auth.RoleRead,
 	"getTotals": auth.RoleRead, "listMembers": auth.RoleRead, "listCursors": auth.RoleRead, "getLag": auth.RoleRead, "getAllLag": auth.RoleRead,
 	"listTenants": auth.RoleRead, "getTenant": auth.RoleRead, "listTenantKeys": auth.RoleRead, "whoami": auth.RoleRead,
+	"listPlans": auth.RoleRead, "getPlan": auth.RoleRead, "getTenantLimits": auth.RoleRead, "exportUsage": auth.RoleRead,
 
 	"createProjection": auth.RoleOperate, "putProjection": auth.RoleOperate, "resetProjection": auth.RoleOperate,
 	"retryProjection": auth.RoleOperate, "skipEvent": auth.RoleOperate, "withdrawSkip": auth.RoleOperate,
 	"replayParkedDocuments": auth.RoleOperate, "replayParkedDocument": auth.RoleOperate, "discardParkedDocument": auth.RoleOperate,
 	"startRebuild": auth.RoleOperate, "cancelRebuild": auth.RoleOperate, "approveRebuild": auth.RoleOperate, "pauseRebuild": auth.RoleOperate,
 	"resumeRebuild": auth.RoleOperate, "rollbackRebuild": auth.RoleOperate, "putUpcaster": auth.RoleOperate, "deleteUpcaster": auth.RoleOperate,
-	"changeTenant": auth.RoleOperate,
+	"changeTenant": auth.RoleOperate, "putPlan": auth.RoleOperate, "deletePlan": auth.RoleOperate, "putTenantLimits": auth.RoleOperate,
 
 	"listAllDocuments": auth.RoleAdmin, "deleteProjection": auth.RoleAdmin, "createTenant": auth.RoleAdmin, "deleteTenant": auth.RoleAdmin, "redactEvent": auth.RoleAdmin,
 	"createTenantKey": auth.RoleAdmin, "revokeTenantKey": auth.RoleAdmin, "rotateTenantKey": auth.RoleAdmin,

@@ -11,7 +11,7 @@ type Role string
 // The roles. Which operations need which one is in openapi.yaml, as x-scopes.
 const (
 	RoleRead    Role = "read"    // look at tenants, projections and processes
-	RoleOperate Role = "operate" // and change what can be changed back: definitions, rebuilds without loss, faults, tenants' states and shares
+	RoleOperate Role = "operate" // and change what can be changed back: definitions, rebuilds without loss, faults, plans, tenants' states and shares
 	RoleAdmin   Role = "admin"   // and everything else: create and delete tenants, manage keys, redact events, read all documents, delete and lose documents
 )
 
