@@ -25,7 +25,7 @@ func (a *actor) explode(super *pgxpool.Pool, position, numbers int) {
 // affected.
 func TestReadersStepOverUnreadableEvents(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := setup{alone: true}.start(t)
 	a, other := w.tenant("a"), w.tenant("b")
 	super := w.db.Pool(t, pgtest.RoleSuperuser, 1)
 	a.append("order-1", 3)
@@ -161,7 +161,7 @@ func TestReadersStepOverUnreadableEvents(t *testing.T) {
 // redact the event.
 func TestTheOperatorRedactsWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := setup{alone: true}.start(t)
 	a, operator := w.tenant("a"), w.operator()
 	super := w.db.Pool(t, pgtest.RoleSuperuser, 1)
 	a.append("order-1", 3)

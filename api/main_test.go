@@ -67,6 +67,7 @@ type setup struct {
 	keys   auth.Config                         // without Store and Operators
 	tokens *oidctest.Provider                  // whose tokens the service accepts, by tokenRules
 	ended  func(*http.Request)                 // called when the service has ended a request
+	alone  bool                                // on its own server: nothing interrupts PostgreSQL while it prints, and others wait
 }
 
 // newWorld starts a world. change, which may be nil, modifies the configuration.
@@ -95,12 +96,21 @@ func sharedWorld(t testing.TB) *world {
 	return &w
 }
 
+// database creates the service's database.
+func (c setup) database(t testing.TB) pgtest.DB {
+	t.Helper()
+	if c.alone {
+		return pgtest.Migrated(t, pgtest.Private(t, pgtest.Options{}))
+	}
+	return pgtest.Database(t)
+}
+
 func (c setup) start(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, log: &syncBuffer{}, tokens: c.tokens}
 	logger := slog.New(slog.NewTextHandler(w.log, nil))
 	quiet := slog.New(slog.DiscardHandler)
-	db := pgtest.Database(t)
+	db := c.database(t)
 	w.db = db
 	url := db.URL
 	if c.faults != nil {
