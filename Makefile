@@ -6,7 +6,7 @@ FUZZTIME  ?= 30s
 VERSION   ?= 14 18
 # Two packages at a time, since each test binary starts a PostgreSQL. `make lint` runs go vet. Without data for debuggers,
 # linking takes a third less time.
-TESTFLAGS ?= -timeout=15m -p=2 -vet=off -ldflags=-w
+TESTFLAGS ?= -timeout=30m -p=2 -vet=off -ldflags=-w
 # What `make test` tests. systemtest takes longest, so it starts first.
 PACKAGES  ?= ./systemtest ./...
 # Packages in which goroutines share state.
@@ -70,7 +70,7 @@ RACESKIP    := ^TestConformanceOfLayout2$$|^TestConformance.*/^(Predicate|Order|
 RACESKIP    := $(RACESKIP)|^Test(TheOperatorRedactsWhatCannotBeRead|ReadersStepOverUnreadableEvents)$$
 
 race: postgresql ## run the tests of the concurrent packages with the race detector
-	$(GO) test -race -skip='$(RACESKIP)' -timeout=20m -p=2 -parallel=$$(getconf _NPROCESSORS_ONLN) -vet=off -ldflags=-w $$($(GO) list ./... | grep -E '$(RACE)')
+	$(GO) test -race -skip='$(RACESKIP)' -timeout=30m -p=2 -parallel=$$(getconf _NPROCESSORS_ONLN) -vet=off -ldflags=-w $$($(GO) list ./... | grep -E '$(RACE)')
 
 fuzz: postgresql ## run every fuzz test for FUZZTIME (30s) each
 	@grep -rl --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \

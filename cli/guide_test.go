@@ -19,7 +19,7 @@ func runGuide(t *testing.T, name string, least int) {
 	t.Helper()
 	needCurl(t, "guides/"+name)
 	tenant := sharedTenant(t, "guide")
-	must(t, tenant, "import", filepath.Join("..", "service", "demo.ndjson"))
+	must(t, tenant, "import", "--name", "demo", filepath.Join("..", "service", "demo.ndjson"))
 	runCommands(t, "guides/"+name, least, tenant)
 }
 
