@@ -14,13 +14,10 @@ func TestGuideToProjections(t *testing.T) {
 	runGuide(t, "write-a-projection.md", 10)
 }
 
-// runGuide runs the commands of a guide for a tenant with the events of the demo, since guides begin with `make dev`.
+// runGuide runs the commands of a guide for a new tenant.
 func runGuide(t *testing.T, name string, least int) {
 	t.Helper()
-	needCurl(t, "guides/"+name)
-	tenant := sharedTenant(t, "guide")
-	must(t, tenant, "import", "--name", "demo", filepath.Join("..", "service", "demo.ndjson"))
-	runCommands(t, "guides/"+name, least, tenant)
+	runPage(t, "guides/"+name, least)
 }
 
 // runPage runs the commands of a page of docs for a new tenant.
