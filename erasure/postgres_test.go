@@ -141,7 +141,7 @@ func insertAnyRow(t *testing.T, super *pgxpool.Pool, table string, tenant domain
 			when a.attname = 'tenant_id' then '$1'
 			when format_type(a.atttypid, -1) in ('text', 'bytea', 'boolean', 'bigint', 'integer', 'smallint', 'double precision', 'numeric') then '''1'''
 			when format_type(a.atttypid, -1) = 'uuid' then 'gen_random_uuid()'
-			when format_type(a.atttypid, -1) = 'timestamp with time zone' then 'now()'
+			when format_type(a.atttypid, -1) in ('timestamp with time zone', 'date') then 'now()'
 			else '''{}''' end, ', ')
 		from pg_attribute a
 		where a.attrelid = ('manifold.' || $1)::regclass and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
