@@ -1867,7 +1867,7 @@ type Quotas struct {
 	Groups      *int64 `json:"groups,omitempty"`
 	Webhooks    *int64 `json:"webhooks,omitempty"`
 
-	// Keys Those that are neither revoked nor expired.
+	// Keys Keys that are neither revoked nor expired.
 	Keys *int64 `json:"keys,omitempty"`
 }
 

@@ -1346,7 +1346,7 @@ export interface Quotas {
   projections?: number;
   groups?: number;
   webhooks?: number;
-  /** Those that are neither revoked nor expired. */
+  /** Keys that are neither revoked nor expired. */
   keys?: number;
 }
 
