@@ -56,6 +56,9 @@ type Command struct {
 	DryRun   bool            // decide, and append nothing, whatever an earlier command with the key has resulted in
 	Explain  bool            // in a dry run: add the rules
 
+	// MinPosition is a position that the tenant's log must have reached; 0: none.
+	MinPosition int64
+
 	// Allow returns an error if the sender may not append to a category other than the stream's; nil: it may.
 	Allow func(category string) error
 }
@@ -113,6 +116,7 @@ const (
 //   - domain.CodeVersionConflict: the stream does not have the expected version, or it changed too often
 //   - domain.CodeConditionFailed: events of the boundary were appended too often meanwhile
 //   - domain.CodeTooCostly: the boundary has too many events
+//   - domain.CodeNotCaughtUp: the log ends before MinPosition
 //
 // After an error nothing was appended, unless the code is domain.CodeOutcomeUnknown, or an earlier command with the same
 // key was accepted.
@@ -124,6 +128,9 @@ func (c *Commands) Send(ctx context.Context, tenant domain.TenantID, command Com
 	if err := CheckCommand("command", command.Name); err != nil {
 		return Outcome{}, err
 	}
+	if err := c.reached(ctx, tenant, command.MinPosition); err != nil {
+		return Outcome{}, err
+	}
 	s := sending{Commands: c, tenant: tenant, command: command, key: streamKey{tenant, command.Stream}, now: began.UTC().Truncate(time.Microsecond)}
 	if s.uuid = domain.NewEventID().String(); command.Key != "" {
 		s.uuid = domain.DeriveEventID("command", command.Key, command.Stream, command.Name, "uuid").String()
@@ -133,6 +140,18 @@ func (c *Commands) Send(ctx context.Context, tenant domain.TenantID, command Com
 		c.observe(observed(outcome, err), s.conflicts, time.Since(began))
 	}
 	return outcome, err
+}
+
+// reached returns an error if the tenant's log does not have a position (0: none is asked for).
+func (c *Commands) reached(ctx context.Context, tenant domain.TenantID, position int64) error {
+	if position == 0 {
+		return nil
+	}
+	head, err := c.states.events.Head(ctx, tenant)
+	if err == nil && head.Position < position {
+		err = domain.Errorf(domain.CodeNotCaughtUp, "query minPosition", "the log ends at position %d", head.Position)
+	}
+	return err
 }
 
 // observed names how a command ended: by its outcome, with a conflict, or with another error.

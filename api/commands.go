@@ -62,7 +62,7 @@ func (s *Server) sendCommand(c echo.Context, caller access.Caller) error {
 	if err != nil {
 		return err
 	}
-	command := aggregate.Command{Stream: stream, Name: c.Param("command"), Expected: expected, Key: key, DryRun: params.dryRun, Explain: params.explain}
+	command := aggregate.Command{Stream: stream, Name: c.Param("command"), Expected: expected, Key: key, DryRun: params.dryRun, Explain: params.explain, MinPosition: params.minPosition}
 	err = s.parseInTurn(request.Context(), caller, body, func() (err error) {
 		command.Data, command.Metadata, err = wire.DecodeCommand(body)
 		return err
@@ -71,9 +71,6 @@ func (s *Server) sendCommand(c echo.Context, caller access.Caller) error {
 		return err
 	}
 	command.Metadata = wire.WithTrace(request.Header, command.Metadata)
-	if err := s.reached(request.Context(), caller.Tenant, params.minPosition); err != nil {
-		return err
-	}
 	outcome, err := s.decide(request.Context(), caller, command)
 	if err != nil {
 		return withCondition(conditional, err)
@@ -216,9 +213,7 @@ func (s *Server) commandParams(request *http.Request) (params commandParams, err
 				params.explain = values[0] == "true"
 			}
 		case name == "minPosition":
-			if params.minPosition, err = strconv.ParseInt(values[0], 10, 64); err != nil || params.minPosition < 1 {
-				err = domain.Errorf(domain.CodeInvalidRequest, "query minPosition", "%q is not a position such as 17", domain.Clip(values[0], 40))
-			}
+			params.minPosition, err = wire.ParsePosition("query minPosition", values[0])
 		default:
 			err = domain.Errorf(domain.CodeInvalidRequest, "query "+domain.Clip(name, 60), "unknown parameter; expected dryRun, explain, minPosition")
 		}
@@ -230,16 +225,4 @@ func (s *Server) commandParams(request *http.Request) (params commandParams, err
 		return commandParams{}, domain.Errorf(domain.CodeInvalidRequest, "query explain", "only a dry run is explained; add dryRun=true")
 	}
 	return params, nil
-}
-
-// reached returns an error if the tenant's log does not have a position (0: none is asked for).
-func (s *Server) reached(ctx context.Context, tenant domain.TenantID, position int64) error {
-	if position == 0 {
-		return nil
-	}
-	head, err := s.config.Log.Head(ctx, tenant)
-	if err == nil && head.Position < position {
-		err = domain.Errorf(domain.CodeNotCaughtUp, "query minPosition", "the log ends at position %d", head.Position)
-	}
-	return err
 }

@@ -156,6 +156,10 @@ func TestSeveralCommands(t *testing.T) {
 	}
 	equal(t, "the state", got.at("outcomes", 3, "state"), object{"status": "placed", "total": 2})
 	equal(t, "a repetition", got.at("outcomes", 3, "duplicate"), true)
+	ahead := a.post("/v1/commands", object{"commands": list{entry("order-3", "Place", object{"minPosition": 900}), entry("order-3", "Place", object{"minPosition": 3})}}).want(200)
+	equal(t, "the problem of a log that ends before", list{ahead.at("outcomes", 0, "problem", "code"), ahead.at("outcomes", 0, "problem", "where")},
+		list{string(domain.CodeNotCaughtUp), "commands[0].minPosition"})
+	equal(t, "the outcome of a log with the position", ahead.at("outcomes", 1, "outcome"), "accepted")
 	for _, bad := range []struct {
 		body any
 		code domain.Code
@@ -169,6 +173,7 @@ func TestSeveralCommands(t *testing.T) {
 		{object{"commands": list{entry("order-1", "Place", object{"data": 1})}}, domain.CodeInvalidRequest, "commands[0].data"},
 		{object{"commands": list{entry("order-1", "Place", object{"idempotencyKey": "a b"})}}, domain.CodeInvalidRequest, "commands[0].idempotencyKey"},
 		{object{"commands": list{entry("order-1", "Place", object{"expectedVersion": "x"})}}, domain.CodeInvalidRequest, "commands[0].expectedVersion"},
+		{object{"commands": list{entry("order-1", "Place", object{"minPosition": 0})}}, domain.CodeInvalidRequest, "commands[0].minPosition"},
 		{object{"commands": slices.Repeat(list{entry("order-1", "Place", nil)}, 101)}, domain.CodeTooLarge, "commands"},
 	} {
 		if got := a.post("/v1/commands", bad.body); got.text("code") != string(bad.code) || got.text("where") != bad.at || got.status >= 500 {

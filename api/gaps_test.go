@@ -27,7 +27,8 @@ func (a *actor) explode(super *pgxpool.Pool, position, numbers int) {
 // affected.
 func TestReadersStepOverUnreadableEvents(t *testing.T) {
 	t.Parallel()
-	w := setup{alone: true}.start(t)
+	// PostgreSQL prints 52 MB for each reader, which takes seconds on a slow machine.
+	w := setup{alone: true, change: func(c *api.Config) { c.Timeout = patience }}.start(t)
 	a, other := w.tenant("a"), w.tenant("b")
 	super := w.db.Pool(t, pgtest.RoleSuperuser, 1)
 	a.append("order-1", 3)
@@ -45,7 +46,7 @@ func TestReadersStepOverUnreadableEvents(t *testing.T) {
 			t.Errorf("%s: the event is %v", what, event)
 		}
 	}
-	// Every reader is the first to meet the event. 400 numbers are 52 MB, more than this process accepts for one row.
+	// Each kind of reader is the first to meet the event. 400 numbers are 52 MB, more than this process accepts for one row.
 	first := func() { t.Helper(); a.explode(super, bad, 400) }
 	for _, c := range []struct {
 		path  string
@@ -62,18 +63,16 @@ func TestReadersStepOverUnreadableEvents(t *testing.T) {
 	}
 	first()
 	hold("the event by its id", a.get("/v1/events/"+id).want(200).json())
-	first()
 	hold("the lines", a.get("/v1/streams/$all", "Accept", ndjson).want(200).lines()[1])
 	first()
 	hold("the export", a.get("/v1/export").want(200).lines()[1])
-	first()
 	cloud := a.get("/v1/streams/order-1", "Accept", "application/x-ndjson, application/cloudevents-batch+json").want(200).lines()[1]
 	equal(t, "the CloudEvent", list{cloud["manifoldgap"], cloud["data"], cloud["manifoldposition"]}, list{"unreadable", nil, "2"})
 	first()
 	metadata := a.get("/v1/streams/order-1/metadata").want(200)
 	equal(t, "the stream's versions and bytes", list{metadata.at("version"), metadata.at("events"), metadata.at("bytes")}, list{3, 3, 2 * len(`{"n": 0}`)})
-	for _, transport := range []string{"lines", "sse", "websocket"} {
-		first()
+	first()
+	for _, transport := range []string{"lines", "sse", "websocket"} { // which read in the same way
 		f := a.follow(t, transport, "/v1/subscribe/categories/order?from=1&filter=event.data.n+%3E%3D+0")
 		var events []object
 		for range 4 {

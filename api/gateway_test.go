@@ -499,6 +499,12 @@ func TestGatewayCommands(t *testing.T) {
 	add["stream"] = "order-8"
 	delete(add, "dryRun")
 	equal(t, "the rule", g.refused("COMMAND", add, domain.CodeRejected, "")["reason"], "not-open")
+	add["minPosition"] = 1
+	g.refused("COMMAND", add, domain.CodeRejected, "")
+	add["minPosition"] = 900
+	g.refused("COMMAND", add, domain.CodeNotCaughtUp, "minPosition")
+	add["minPosition"] = 0
+	g.refused("COMMAND", add, domain.CodeInvalidRequest, "minPosition")
 }
 
 // Connections end when their key is revoked or the process stops, and return their events in flight.
@@ -611,7 +617,8 @@ func TestGatewayCarriesOutBesideEachOther(t *testing.T) {
 // A client that does not read is disconnected after a while, and slows down no other.
 func TestGatewayCutsOffWhoDoesNotRead(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *api.Config) { c.StallTimeout = 5 * time.Second })
+	// Enough time for the one who reads, on a slow machine with the race detector.
+	w := newWorld(t, func(c *api.Config) { c.StallTimeout = 15 * time.Second })
 	a := w.tenant("acme")
 	for i := range 30 {
 		a.post(fmt.Sprintf("/v1/streams/large-%d/events", i), list{object{"type": "Large", "data": strings.Repeat("x", 1<<20-100)}}).want(201)

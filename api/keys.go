@@ -159,7 +159,7 @@ func (s operations) rotate(ctx context.Context, caller access.Caller, tenant dom
 
 // createdKey returns a new key with its token, and logs who created it: it may outlive the caller's credential.
 func (s operations) createdKey(caller access.Caller, key auth.APIKey, token string) openapi.CreatedKey {
-	s.log.Info("a key was created", "tenant", key.Tenant, "key", key.ID, "by", caller.By())
+	s.log.Info("a key was created", "tenant", key.Tenant, "key", key.ID.String(), "by", caller.By())
 	return openapi.CreatedKey{
 		Id: key.ID.String(), Name: key.Name, Scopes: key.Grants.Texts(), Networks: convert(key.Networks, netip.Prefix.String),
 		CreatedAt: openapi.At(key.CreatedAt), ExpiresAt: moment(key.ExpiresAt), Key: token,

@@ -447,12 +447,13 @@ func TestFollowEndsWhenTheProcessStops(t *testing.T) {
 func TestFollowCutsWhoDoesNotRead(t *testing.T) {
 	t.Parallel()
 	// Enough time for followers that read, on a slow machine with the race detector.
-	w := newWorld(t, func(c *api.Config) { c.StallTimeout = 5 * time.Second })
+	w := newWorld(t, func(c *api.Config) { c.StallTimeout = 15 * time.Second })
 	a := w.tenant("one")
 	large := strings.Repeat("x", 500_000)
 	for i := range 40 { // more than the buffers of a connection hold
 		a.post(fmt.Sprintf("/v1/streams/order-%d/events", i), list{object{"type": "Grew", "data": object{"text": large}}}).want(201)
 	}
+	var deaf []net.Conn
 	for _, transport := range transports {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
 		must(t, err)
@@ -467,11 +468,16 @@ func TestFollowCutsWhoDoesNotRead(t *testing.T) {
 			request.Header.Set("Accept", "text/event-stream")
 		}
 		must(t, request.Write(conn))
+		deaf = append(deaf, conn)
+	}
+	for _, transport := range transports {
 		reading := a.follow(t, transport, "/v1/subscribe/$all")
 		for i := range 40 {
 			reading.want(i + 1)
 		}
 		reading.close()
+	}
+	for _, conn := range deaf {
 		waitForCut(t, conn)
 	}
 	if text := w.log.String(); strings.Contains(text, "level=ERROR") {

@@ -59,6 +59,11 @@ func readCommand(f *messageFields) (aggregate.Command, error) {
 	if command.Key = f.text("idempotencyKey", 0, math.MaxInt); command.Key != "" {
 		check(wire.CheckIdempotencyKey("idempotencyKey", command.Key))
 	}
+	if raw := f.field("minPosition"); raw != nil {
+		var err error
+		command.MinPosition, err = wire.ParsePosition("minPosition", string(raw))
+		check(err)
+	}
 	switch raw := f.field("dryRun"); string(raw) {
 	case "", "false":
 	case "true":

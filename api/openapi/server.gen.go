@@ -501,6 +501,9 @@ type Commands struct {
 		// ExpectedVersion `any`, `none`, `exists`, or a version as a number.
 		ExpectedVersion Expectation `json:"expectedVersion,omitempty"`
 		IdempotencyKey  *string     `json:"idempotencyKey,omitempty"`
+
+		// MinPosition Decide on a log that has at least this position.
+		MinPosition *int64 `json:"minPosition,omitempty"`
 	} `json:"commands"`
 }
 

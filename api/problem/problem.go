@@ -221,6 +221,8 @@ func OfEntry(prefix string, err error) error {
 		return At(prefix+"stream", err)
 	case ok && e.Where == "Expected-Version":
 		return At(prefix+"expectedVersion", err)
+	case ok && e.Where == "query minPosition":
+		return At(prefix+"minPosition", err)
 	}
 	return err
 }

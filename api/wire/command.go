@@ -18,7 +18,7 @@ const maxKeyBytes = 200
 // The fields of a command: alone, and as one of several. The first ones are required.
 var (
 	commandFields = []string{"data", "metadata"}
-	entryFields   = []string{"stream", "command", "data", "metadata", "expectedVersion", "idempotencyKey"}
+	entryFields   = []string{"stream", "command", "data", "metadata", "expectedVersion", "idempotencyKey", "minPosition"}
 )
 
 // DecodeCommand decodes the body of a command. metadata is nil if there is none.
@@ -93,6 +93,11 @@ func (d *bodyReader) readCommand(where string) (aggregate.Command, error) {
 			if command.Key, err = d.readString(where + ".idempotencyKey"); err == nil {
 				err = CheckIdempotencyKey(where+".idempotencyKey", command.Key)
 			}
+		case "minPosition":
+			var raw json.RawMessage
+			if raw, err = d.scan.Value(); err == nil {
+				command.MinPosition, err = ParsePosition(where+".minPosition", string(raw))
+			}
 		}
 		return err
 	})
@@ -100,6 +105,15 @@ func (d *bodyReader) readCommand(where string) (aggregate.Command, error) {
 		err = domain.Errorf(domain.CodeInvalidRequest, where, "expected an object with stream, command and data")
 	}
 	return command, d.withPlace(place(where, at), err)
+}
+
+// ParsePosition reads a position from 1 on.
+func ParsePosition(where, text string) (int64, error) {
+	position, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || position < 1 {
+		return 0, domain.Errorf(domain.CodeInvalidRequest, where, "%q is not a position such as 17", domain.Clip(text, 40))
+	}
+	return position, nil
 }
 
 // readMembers reads an object, as the bytes that came in.

@@ -347,6 +347,8 @@ export interface Commands {
     metadata?: JSONObject;
     expectedVersion?: Expectation;
     idempotencyKey?: string;
+    /** Decide on a log that has at least this position. */
+    minPosition?: number;
   }>;
 }
 
