@@ -255,6 +255,8 @@ var attacks = map[string]func(x *attacker, ctx context.Context){
 	"costly queries": (*attacker).costlyQueries,
 	"receives":       (*attacker).receives,
 	"commands":       (*attacker).commands,
+	"boundaries":     (*attacker).boundaries,
+	"schemas":        (*attacker).schemas,
 }
 
 // aboveItsLimits is the attack "appends" by a tenant whose limits allow far less.
@@ -447,7 +449,7 @@ func (x *attacker) largeBodies(ctx context.Context) {
 	})
 }
 
-// halfBodies begin bodies and stop, so that they requestFolds memory, and connections.
+// halfBodies begin bodies and stop, so that they hold memory and connections.
 func (x *attacker) halfBodies(ctx context.Context) {
 	x.times(ctx, 60, func(ctx context.Context, chance *rand.Rand, i int) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", x.Address)
@@ -457,7 +459,7 @@ func (x *attacker) halfBodies(ctx context.Context) {
 		defer conn.Close()
 		key := x.Key
 		if i%4 == 0 {
-			key = "nobody's" // a client without a key must not requestFolds anything
+			key = "nobody's" // a client without a key must not hold anything
 		}
 		fmt.Fprintf(conn, "POST /v1/streams/half-%d/events HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 			i, key, 8<<20, strings.Repeat(" ", 7<<20))

@@ -477,11 +477,14 @@ func TestTenantsAreIsolatedInEveryEndpoint(t *testing.T) {
 			"another issuer's token": stranger.Token(oidctest.Claims{"tenant": s.id}),
 		}
 	}
-	for _, operation := range sequence {
+	reads := func(n int) bool { return n < len(sequence) && all[sequence[n]].method == "GET" }
+	var since []string // operations since the views were compared
+	for n, operation := range sequence {
 		e, try := all[operation], tries[operation]
 		if operation == "deleteTenant" {
 			continue // see TestDeletedTenant
 		}
+		since = append(since, operation)
 		for i, s := range sides {
 			other := sides[1-i]
 			key := s.user.key
@@ -512,13 +515,19 @@ func TestTenantsAreIsolatedInEveryEndpoint(t *testing.T) {
 				t.Errorf("the metrics name a tenant: %s", s.mark)
 			}
 			s.trespass(t, e, operation, try, other)
+			if seen[other] = before; reads(n) && reads(n+1) {
+				continue // compare after the last of several reads
+			}
 			after := other.settled(t, all)
 			if after != before {
-				t.Errorf("%s for %s, or with what is not its own, changes what %s sees:%s", operation, s.mark, other.mark, changed(before, after))
+				t.Errorf("%s for %s, or with what is not its own, changes what %s sees:%s", strings.Join(since, ", "), s.mark, other.mark, changed(before, after))
 			}
 			if seen[other] = after; e.method != "GET" {
 				delete(seen, s)
 			}
+		}
+		if !reads(n) || !reads(n+1) {
+			since = nil
 		}
 	}
 }
