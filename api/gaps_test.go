@@ -113,7 +113,7 @@ func TestReadersStepOverUnreadableEvents(t *testing.T) {
 		t.Helper()
 		first()
 		a.post("/v1/projections", object{"name": name, "mode": mode, "on": object{"Happened": `{"count": doc.?count.orValue(0) + 1, "n": event.data.n}`}}).want(201)
-		got := a.get("/v1/projections/" + name + "/documents/order-1?minPosition=4").want(200)
+		got := a.get("/v1/projections/" + name + "/documents/order-1?minPosition=4&timeout=30").want(200)
 		equal(t, "the document of "+name, got.at("document", "count"), 2)
 	}
 	counts("async", "async")

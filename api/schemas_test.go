@@ -154,6 +154,28 @@ func TestSchemasAreVersioned(t *testing.T) {
 		list{"OrderPlaced", "Other", "full-transitive", "enforce"})
 }
 
+// A check of stored events shows their data, whatever their category. So it is closed to a key for one category, which
+// may check made-up events.
+func TestChecksOfStoredEventsNeedAllCategories(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.tenant("acme")
+	a.send("PUT", schemaPath, placed(nil)).want(201)
+	a.post("/v1/streams/order-1/events", list{object{"type": "OrderPlaced", "data": object{"secret": 1}}}).want(201)
+	for _, source := range []object{{"last": 1}, {"from": 1}} {
+		check := object{"source": source}
+		equal(t, "the invalid events", a.post(schemaPath+"/check", check).want(200).at("invalid"), 1)
+		for _, grants := range [][]string{{"projections:write"}, {"projections:write", "events:read:order"}} {
+			some := &actor{w, w.keyOf(a.tenantID, grants...), a.tenantID}
+			if got := some.post(schemaPath+"/check", check); got.status != 403 || strings.Contains(string(got.body), "secret") {
+				t.Errorf("with %v it is answered %d %s", grants, got.status, got.body)
+			}
+			made := object{"source": object{"events": list{object{"customer": 1}}}}
+			equal(t, "a check of made-up events", some.post(schemaPath+"/check", made).want(200).at("invalid"), 1)
+		}
+	}
+}
+
 // Validation covers every way to append. What is refused leaves no trace.
 func TestSchemasAreEnforced(t *testing.T) {
 	t.Parallel()

@@ -79,7 +79,7 @@ func TestKillsDuringCommands(t *testing.T) {
 	}
 	for round := range 6 {
 		for sent.Load() < int64((round+1)*clients*each/8) && !t.Failed() {
-			u.must(t, 200, nil, "GET", "/v1/streams/account-0/state", nil) // a pause that makes progress visible
+			pauseBriefly(t.Context())
 		}
 		both[round%2].kill()
 		both[round%2].start()
