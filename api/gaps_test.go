@@ -47,7 +47,12 @@ func TestReadersStepOverUnreadableEvents(t *testing.T) {
 		}
 	}
 	// Each kind of reader is the first to meet the event. 400 numbers are 52 MB, more than this process accepts for one row.
-	first := func() { t.Helper(); a.explode(super, bad, 400) }
+	a.explode(super, bad, 400)
+	first := func() {
+		t.Helper()
+		_, err := super.Exec(t.Context(), "update manifold.events set gap = null where tenant_id = $1 and position = $2", a.tenantID, bad)
+		must(t, err)
+	}
 	for _, c := range []struct {
 		path  string
 		index int
