@@ -62,6 +62,7 @@ func SQLState(err error) string {
 // SQLSTATEs.
 const (
 	UniqueViolation = "23505" // a row's key is taken
+	Deadlock        = "40P01" // transactions waited for each other, and this one was rolled back
 	ReadOnly        = "25006" // the database is a standby
 	outcomeUnknown  = "40003" // a proxy before the database does not know whether it was committed
 )
@@ -70,7 +71,8 @@ const (
 func Busy(state string) bool {
 	switch state {
 	case "55P03", // a lock could not be acquired in time
-		"40001", "40P01": // serialisation, deadlock
+		"40001", // serialisation
+		Deadlock:
 		return true
 	}
 	return false

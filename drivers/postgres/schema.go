@@ -29,7 +29,7 @@ var dialect = relational.Dialect{
 		Union:   " union all ",
 	},
 	NoTable:     func(err error) bool { return pg.SQLState(err) == undefinedTable },
-	LockTimeout: func(err error) bool { return slices.Contains([]string{lockUnavailable, deadlock}, pg.SQLState(err)) },
+	LockTimeout: func(err error) bool { return slices.Contains([]string{lockUnavailable, pg.Deadlock}, pg.SQLState(err)) },
 	Transient:   transient,
 	Unavailable: unavailable,
 }
@@ -226,7 +226,7 @@ func rolesChanged(err error) bool {
 // the owner of the tables. It repeats a transaction that was rolled back because of another.
 func (d *Driver) define(ctx context.Context, name string, do func(tx pgx.Tx) error) error {
 	retryable := func(err error, attempt int) bool {
-		return attempt < drivers.Attempts && (pg.SQLState(err) == deadlock || d.distributed && rolesChanged(err))
+		return attempt < drivers.Attempts && (pg.SQLState(err) == pg.Deadlock || d.distributed && rolesChanged(err))
 	}
 	return drivers.Retry(ctx, retryable, func() error {
 		return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {

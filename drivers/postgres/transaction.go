@@ -151,7 +151,7 @@ func pipeline(ctx context.Context, conn *pgxpool.Conn, begin string, tenant doma
 // another (serialization_failure, deadlock_detected), or the connection failed.
 func transient(err error) bool {
 	switch state := pg.SQLState(err); state {
-	case "40001", deadlock:
+	case "40001", pg.Deadlock:
 		return true
 	case "":
 		// Any error that is not from the server is a connection failure, or a mistake of this package, which a few
@@ -183,7 +183,6 @@ const (
 	queryCanceled   = "57014"
 	undefinedTable  = "42P01"
 	lockUnavailable = "55P03"
-	deadlock        = "40P01"
 )
 
 // blameDocument finds the document that made a save fail, if the error says that a document did.

@@ -194,14 +194,25 @@ func (s *Registry) ResetProjection(ctx context.Context, id domain.ProjectionID, 
 	})
 }
 
-// changeProjection runs do in a transaction under the projection's owner, and notifies every process after the commit.
+// deadlockAttempts is how often changeProjection tries a change whose transaction ends in a deadlock.
+const deadlockAttempts = 3
+
+// changeProjection runs do in a transaction under the projection's owner, and notifies every process after the commit. If
+// the database rolls the transaction back because of a deadlock, it runs do again. On a cluster, concurrent changes of
+// one row of a reference table can deadlock, since each locks the row on several nodes.
 func (s *Registry) changeProjection(ctx context.Context, id domain.ProjectionID, do func(pgx.Tx) error) error {
-	err := pg.Under(ctx, s.db.App, id.Owner, func(tx pgx.Tx) error {
-		if err := do(tx); err != nil {
-			return err
+	var err error
+	for range deadlockAttempts {
+		err = pg.Under(ctx, s.db.App, id.Owner, func(tx pgx.Tx) error {
+			if err := do(tx); err != nil {
+				return err
+			}
+			return pg.Notify(ctx, tx, pg.ProjectionsChannel, "")
+		})
+		if pg.SQLState(err) != pg.Deadlock {
+			break
 		}
-		return pg.Notify(ctx, tx, pg.ProjectionsChannel, "")
-	})
+	}
 	if err != nil {
 		return err
 	}

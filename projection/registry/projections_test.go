@@ -50,6 +50,30 @@ func TestProjectionNamesAreUniqueForTheirOwner(t *testing.T) {
 	}
 }
 
+// A change of a projection succeeds although the database ends its first transaction because of a deadlock.
+func TestAChangeOutlivesADeadlock(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	made, _ := tablestest.Projection(t, s, domain.ProjectionID{Owner: tablestest.NewTenant(t, s), Name: "orders"})
+	other, err := db.Pool(t, pgtest.RoleSuperuser, 1).Begin(t.Context())
+	tablestest.Must(t, err)
+	defer other.Rollback(context.WithoutCancel(t.Context()))
+	lock := func(table string) {
+		t.Helper()
+		_, err := other.Exec(t.Context(), "select from manifold."+table+" where tenant_id = $1 and name = $2 for update", made.Owner, made.Name)
+		tablestest.Must(t, err)
+	}
+	_, err = other.Exec(t.Context(), "set local deadlock_timeout = '1min'") // the change is to find the deadlock
+	tablestest.Must(t, err)
+	lock("rebuilds")
+	deleted := make(chan error, 1)
+	go func() { deleted <- s.DeleteProjection(t.Context(), made.ProjectionID, time.Now(), "test") }()
+	db.WaitForLock(t)
+	lock("projections") // which the change has locked, until it ends
+	tablestest.Must(t, other.Rollback(t.Context()))
+	tablestest.Must(t, <-deleted)
+}
+
 func TestProjectionsBelongToTheirOwner(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)
