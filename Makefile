@@ -57,7 +57,7 @@ test-postgresql: ## run the tests of the log's SQL on PostgreSQL VERSION="14 18"
 		PATH="$$programs:$$PATH" $(MAKE) --no-print-directory test-sql || exit 1; \
 	done
 
-test-engines: postgresql ## run every test with MongoDB, SQL Server, Citus, NATS and Kafka (Docker, SQLSERVER_IMAGE=...)
+test-engines: postgresql ## run every test with MongoDB, Citus, NATS, Kafka, and SQL Server if SQLSERVER_IMAGE is set (Docker)
 	tools/engines/run
 
 test-sql:
