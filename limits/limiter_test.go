@@ -121,8 +121,8 @@ func TestProcessesShareARate(t *testing.T) {
 			t.Errorf("%d %s passed in %.3f s, of at most %.0f", got.n, what, took, most)
 		}
 	}
-	if passed.Load() < 400 {
-		t.Errorf("only %d requests passed: the test shows nothing", passed.Load())
+	if passed.Load() <= 200 {
+		t.Errorf("only %d requests passed, no more than the burst: the test shows nothing", passed.Load())
 	}
 }
 
