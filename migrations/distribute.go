@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -53,15 +54,18 @@ func LockDistribution(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// DistributeByTenant distributes a table, which has a column tenant_id. Each tenant's rows are on the node that has its
-// rows of another table, beside, which has the same owner; or, if beside is empty, on any node. The caller has called
+// DistributeByTenant distributes a table and its rows by the column tenant_id. Each tenant's rows are on the node that has
+// its rows of another table, beside, which has the same owner; or, if beside is empty, on any node. The caller has called
 // LockDistribution in this transaction.
 //
 // The owner matters: while a shard moves, Citus replicates the changes of each owner's tables separately, but waits for one
 // of them only, and loses changes of the others (seen with Citus 13.2.2 on PostgreSQL 15.20).
 func DistributeByTenant(ctx context.Context, tx pgx.Tx, table, beside string) error {
 	_, err := tx.Exec(ctx, "select create_distributed_table($1::text::regclass, 'tenant_id', colocate_with => $2)", table, cmp.Or(beside, "none"))
-	return err
+	if err != nil {
+		return err
+	}
+	return truncateLocal(ctx, tx, table)
 }
 
 // distribute distributes every table that is not distributed yet, by its kind.
@@ -101,6 +105,20 @@ func propagateSettings(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	return nil
+}
+
+// PropagationProblem says why a login's sessions would find no rows in a distributed database: the tenant that they set
+// does not reach the workers. It is empty if the tenant does. A login may have a default other than the database's.
+func PropagationProblem(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}) (problem string, err error) {
+	var propagate string
+	err = db.QueryRow(ctx, "select current_setting('citus.propagate_set_commands')").Scan(&propagate)
+	if err != nil || propagate == "local" {
+		return "", err
+	}
+	return fmt.Sprintf("the distributed database's setting citus.propagate_set_commands is %s and not local, so the workers would hide all rows: "+
+		"run `manifold migrate up --distribute`, which sets it for the database; if the login has another default, reset that", propagate), nil
 }
 
 // NodeSettings are settings that a role's sessions need on every node. What a session sets for itself reaches only the
@@ -186,25 +204,64 @@ func SeveralOwners(ctx context.Context, db interface {
 	return fmt.Errorf("these colocated tables have several owners, so a move of their shards would lose writes: %s; move the tables of other owners away with update_distributed_table_colocation", tables)
 }
 
+// MovesRefused returns the nodes of a cluster where PostgreSQL refuses to replicate a shard that moves: there, the setting
+// output_plugin_libraries does not allow pgoutput. hidden are the nodes where the login may not read the setting. Servers
+// without it allow every plugin.
+func MovesRefused(ctx context.Context, db interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}) (refused, hidden []string, err error) {
+	rows, _ := db.Query(ctx, `
+		select n.nodename || ':' || n.nodeport, r.success, r.result
+		from run_command_on_all_nodes($$ select coalesce(current_setting('output_plugin_libraries', true), 'pgoutput') $$) r
+		join pg_dist_node n using (nodeid) order by n.nodeid`)
+	var node, answer string
+	var success bool
+	_, err = pgx.ForEachRow(rows, []any{&node, &success, &answer}, func() error {
+		if !success {
+			hidden = append(hidden, node)
+		} else if !allowsPlugin(answer) {
+			refused = append(refused, node)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read output_plugin_libraries of the nodes: %w", err)
+	}
+	return refused, hidden, nil
+}
+
+// allowsPlugin reports whether a value of output_plugin_libraries allows the plugin that Citus moves shards with.
+func allowsPlugin(libraries string) bool {
+	for library := range strings.SplitSeq(libraries, ",") {
+		if strings.Trim(library, ` "`) == "pgoutput" {
+			return true
+		}
+	}
+	return false
+}
+
 // distributeTable distributes a table with its rows. Row-level security is no longer forced on the owner, who could
 // neither copy the rows nor replicate them when a shard moves. It still applies to every login that serves tenants: none
 // of them owns a table of the schema manifold, or is a member of the role that does.
 func distributeTable(ctx context.Context, tx pgx.Tx, name string) error {
-	distribution := "select create_distributed_table('manifold.%[1]s', 'tenant_id', colocate_with => 'manifold.logs')"
-	switch {
-	case name == "logs":
-		distribution = "select create_distributed_table('manifold.%[1]s', 'tenant_id', colocate_with => 'none')"
-	case Tables[name] == Reference:
-		distribution = "select create_reference_table('manifold.%[1]s')"
+	table := "manifold." + name
+	if _, err := tx.Exec(ctx, "alter table "+table+" no force row level security"); err != nil {
+		return err
 	}
-	for _, statement := range []string{
-		"alter table manifold.%[1]s no force row level security",
-		distribution,
-		"select truncate_local_data_after_distributing_table('manifold.%[1]s')", // the rows that were copied
-	} {
-		if _, err := tx.Exec(ctx, fmt.Sprintf(statement, name)); err != nil {
+	switch {
+	case Tables[name] == Reference:
+		if _, err := tx.Exec(ctx, "select create_reference_table($1::text::regclass)", table); err != nil {
 			return err
 		}
+		return truncateLocal(ctx, tx, table)
+	case name == "logs":
+		return DistributeByTenant(ctx, tx, table, "")
 	}
-	return nil
+	return DistributeByTenant(ctx, tx, table, "manifold.logs")
+}
+
+// truncateLocal removes the rows that distributing a table has copied to the nodes.
+func truncateLocal(ctx context.Context, tx pgx.Tx, table string) error {
+	_, err := tx.Exec(ctx, "select truncate_local_data_after_distributing_table($1::text::regclass)", table)
+	return err
 }

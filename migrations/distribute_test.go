@@ -73,6 +73,18 @@ func TestMigrationsFitADistributedDatabase(t *testing.T) {
 	}
 }
 
+func TestMovesNeedAPlugin(t *testing.T) {
+	t.Parallel()
+	for libraries, want := range map[string]bool{
+		"pgoutput": true, "pgoutput, test_decoding": true, `test_decoding,"pgoutput"`: true,
+		"": false, "test_decoding": false, "citus_pgoutput, pgoutput2": false,
+	} {
+		if got := migrations.AllowsPlugin(libraries); got != want {
+			t.Errorf("%s: %v, want %v", libraries, got, want)
+		}
+	}
+}
+
 func TestDistributeNeedsCitus(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

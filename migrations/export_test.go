@@ -9,5 +9,8 @@ var Statements = statements
 // Apply is apply, for the tests.
 var Apply = apply
 
+// AllowsPlugin is allowsPlugin, for the tests.
+var AllowsPlugin = allowsPlugin
+
 // Files has the migrations, for the tests.
 var Files = files

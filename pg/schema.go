@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/manifold-es/manifold/migrations"
 )
@@ -42,13 +43,14 @@ func (db *DB) checkDistribution(ctx context.Context) error {
 	if !db.Distributed {
 		return nil
 	}
-	var propagate string
-	if err := db.System.QueryRow(ctx, "select current_setting('citus.propagate_set_commands')").Scan(&propagate); err != nil {
-		return fmt.Errorf("check the settings: %w", Unavailable(err))
-	}
-	if propagate != "local" {
-		return &schemaError{"the distributed database's setting citus.propagate_set_commands is " + propagate +
-			" and not local, so the workers would hide all rows: run `manifold migrate up --distribute`, which sets it"}
+	for name, login := range map[string]*pgxpool.Pool{"system": db.System, "app": db.App, "retention": db.Retention} {
+		problem, err := migrations.PropagationProblem(ctx, login)
+		if err != nil {
+			return fmt.Errorf("check the settings: %w", Unavailable(err))
+		}
+		if problem != "" {
+			return fmt.Errorf("the %s login: %w", name, &schemaError{problem})
+		}
 	}
 	missing, err := migrations.Undistributed(ctx, db.System)
 	if err != nil {

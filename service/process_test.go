@@ -405,6 +405,12 @@ func TestRefusedAtStart(t *testing.T) {
 		"wrong password":  {func(c *config.Config) { c.Database.System.URL = db.URLAs("manifold_system", "wrong") }, "creates the login with the configured password"},
 		"port of admin":   {func(c *config.Config) { c.Admin.Listen = taken.Addr().String() }, "admin.listen: another program listens on " + taken.Addr().String()},
 		"not checked yet": {func(c *config.Config) { c.Role = "both" }, "role: "},
+		"not the wanted kind": {func(c *config.Config) {
+			c.Database.Distributed = config.DistributedTrue
+			if db.Distributed() {
+				c.Database.Distributed = config.DistributedFalse
+			}
+		}, "or set it to auto"},
 	} {
 		c2 := configuration(db)
 		c.change(&c2)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -175,6 +176,48 @@ func TestStartWaitsForTheMigration(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.isUp()
+}
+
+// On a distributed database, a process waits until its setting reaches every node. It starts if the configuration expects
+// such a database, or accepts any, and is refused otherwise.
+func TestStartOnADistributedDatabase(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	pgtest.PretendDistributed(t, db)
+	c := configuration(db)
+	replica, err := url.Parse(db.URL(migrations.RoleApp))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica.User = nil
+	for want, change := range map[string]func(*config.Database){
+		"database.distributed is false, and the database is distributed": func(d *config.Database) { d.Distributed = config.DistributedFalse },
+		"database.replicas are given, and the database is distributed":   func(d *config.Database) { d.Replicas = []string{replica.String()} },
+	} {
+		refused := c
+		change(&refused.Database)
+		p, err := service.Start(t.Context(), refused, slog.New(slog.DiscardHandler), service.Extensions{})
+		if err == nil {
+			stop(t, p)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("it says %v; want %q", err, want)
+		}
+	}
+	super := db.Nodes(t)[0]
+	set := func(value string) {
+		t.Helper()
+		if _, err := super.Exec(t.Context(), "alter database "+db.Name+" set citus.propagate_set_commands = "+value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("'none'")
+	s := begin(t, t.Context(), c)
+	s.waits("citus.propagate_set_commands is none and not local")
+	set("'local'")
+	s.isUp()
+	c.Database.Distributed = config.DistributedTrue
+	start(t, c)
 }
 
 // ofServer is the configuration of a process on a server whose logins have these passwords.

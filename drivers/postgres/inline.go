@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -30,6 +32,9 @@ func (d *Driver) detectLog(ctx context.Context) error {
 func (d *Driver) detectCluster(ctx context.Context, config Config) (err error) {
 	if d.distributed, err = migrations.IsDistributed(ctx, d.pool); err != nil || !d.distributed {
 		return err
+	}
+	if problem, err := migrations.PropagationProblem(ctx, d.pool); err != nil || problem != "" {
+		return cmp.Or(err, errors.New(problem))
 	}
 	adapted := maps.Clone(settings)
 	maps.Copy(adapted, pg.DistributedSettings)

@@ -405,11 +405,7 @@ func (d *Driver) adoptTable(ctx context.Context, table string) error {
 			return err
 		}
 		d.log.InfoContext(ctx, "distributing the documents of "+table+" over the nodes")
-		if err := migrations.DistributeByTenant(ctx, tx, table, besideInCluster(table)); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, "select truncate_local_data_after_distributing_table($1::text::regclass)", table) // the rows that were copied
-		return err
+		return migrations.DistributeByTenant(ctx, tx, table, besideInCluster(table))
 	})
 }
 

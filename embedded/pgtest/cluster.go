@@ -162,6 +162,34 @@ func (c *cluster) drop(ctx context.Context, database string) error {
 	}
 }
 
+// PretendDistributed makes a single server's database look distributed to Manifold, for tests of its checks: it has the
+// catalog pg_dist_partition with all tables of the schema manifold, and the setting that every session needs. Distributing
+// a table only adds it to the catalog. A database on a cluster stays as it is.
+func PretendDistributed(t testing.TB, db DB) {
+	t.Helper()
+	if db.Distributed() {
+		return
+	}
+	session := db.Nodes(t)[0]
+	for _, statement := range []string{
+		"set allow_system_table_mods = on",
+		`create table pg_catalog.pg_dist_partition as
+			select oid::regclass as logicalrelid, 'h' as partmethod, 1 as colocationid
+			from pg_class where relnamespace = 'manifold'::regnamespace and relkind = 'r'`,
+		"grant select on pg_catalog.pg_dist_partition to public",
+		`create function pg_catalog.create_distributed_table(name regclass, by text, colocate_with text) returns void
+			language sql security definer as $$ insert into pg_dist_partition values (name, 'h', 1) $$`,
+		`create function pg_catalog.create_reference_table(name regclass) returns void
+			language sql security definer as $$ insert into pg_dist_partition values (name, 'n', 2) $$`,
+		"create function pg_catalog.truncate_local_data_after_distributing_table(name regclass) returns void language sql as ''",
+		"alter database " + db.Name + " set citus.propagate_set_commands = 'local'",
+	} {
+		if _, err := session.Exec(t.Context(), statement); err != nil {
+			t.Fatalf("pgtest: %v", err)
+		}
+	}
+}
+
 // NotOnCluster skips a test on a cluster of databases, and says why the test cannot hold there.
 func NotOnCluster(t testing.TB, why string) {
 	t.Helper()
