@@ -24,6 +24,11 @@ type versioned interface {
 	Version(ctx context.Context) (string, error)
 }
 
+// named is an optional interface of drivers that may lack public names. A driver without it has them.
+type named interface {
+	PublicNames() bool
+}
+
 // documents opens each database of documents, and creates and removes a table in it.
 func (d *doctor) documents(ctx context.Context) {
 	own, err := d.config.Database.URLFor(d.config.Database.Documents)
@@ -118,7 +123,11 @@ func (d *doctor) database(ctx context.Context, check, kind string, driver driver
 	case err != nil:
 		d.fail(check, fmt.Sprintf("%s%s answers, but %s: %s", kind, version, step, err), "grant the user the privileges in docs/guides/operations.md")
 	default:
-		d.ok(check, "%s%s answers in %s; tables, indexes and public names can be created", kind, version, took.Round(10*time.Microsecond))
+		can := "tables, indexes and public names can be created"
+		if n, ok := driver.(named); ok && !n.PublicNames() {
+			can = "tables and indexes can be created, but no public names, because the database is distributed: keep documents that people read in another database"
+		}
+		d.ok(check, "%s%s answers in %s; %s", kind, version, took.Round(10*time.Microsecond), can)
 	}
 }
 

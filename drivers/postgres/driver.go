@@ -12,7 +12,7 @@
 // Row-level security binds the login everywhere: it is forced on the login's tables, and in a distributed database the role
 // manifold_views owns them. Each statement's tenant is set locally in the transaction that sends the statement. Without a
 // tenant, no document can be read or written; only checkpoints can be read. The only way to see every tenant's documents is
-// a public view ("order-summary"), which the role manifold_views owns.
+// a public view ("order-summary"), which the role manifold_views owns. A distributed database has none.
 package postgres
 
 import (

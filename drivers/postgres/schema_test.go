@@ -39,7 +39,7 @@ func TestManyProcessesOpenAtOnce(t *testing.T) {
 
 // A person's own login reads a public view once it was granted, and the grant survives swaps.
 func TestViewIsForPeople(t *testing.T) {
-	pgtest.NotOnCluster(t, "its workers let only superusers read a public view")
+	pgtest.NotOnCluster(t, "it has no public views")
 	t.Parallel()
 	db := pgtest.Database(t)
 	driver := open(t, db)
@@ -117,6 +117,7 @@ func TestATableIsCreatedDespiteADeadlock(t *testing.T) {
 
 // A reader that keeps the view busy for long delays neither a swap nor, through the swap, other readers.
 func TestSwapBesideALongReader(t *testing.T) {
+	pgtest.NotOnCluster(t, "it has no public views")
 	t.Parallel()
 	db := pgtest.Database(t)
 	driver := open(t, db)
@@ -303,6 +304,54 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 	if _, err := postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleDocuments)}); err == nil || !strings.Contains(err.Error(), "document_keys is not a table: drop it") {
 		t.Errorf("Open where a view has the name of a table: %v", err)
+	}
+}
+
+// A driver opens a distributed database only if row-level security lets its login find rows there. People have no views
+// in it: a swap makes none, and drops the one that an earlier release has made.
+func TestViewsOfADistributedDatabase(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	pgtest.PretendDistributed(t, db)
+	super := db.Nodes(t)[0]
+	exec := func(statement string) {
+		t.Helper()
+		if _, err := super.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const ofLogin = "alter role manifold_documents in database %s %s citus.propagate_set_commands"
+	exec(fmt.Sprintf(ofLogin, db.Name, "set") + " = 'none'")
+	if _, err := postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleDocuments)}); err == nil || !strings.Contains(err.Error(), "citus.propagate_set_commands is none") {
+		t.Errorf("Open without the setting: %v", err)
+	}
+	exec(fmt.Sprintf(ofLogin, db.Name, "reset"))
+	driver := open(t, db)
+	defer driver.Close()
+	build := shared("orders", 1)
+	if driver.PublicNames() {
+		t.Error("the driver promises public names")
+	}
+	if err := driver.SwapTable(t.Context(), build, nil); !errors.Is(err, drivers.ErrNoTable) {
+		t.Errorf("a swap without the table: %v", err)
+	}
+	if err := driver.CreateTemporaryTable(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	exec("create view manifold_documents.orders as select 1 as old")
+	owner := migrations.RoleDocuments
+	if db.Distributed() {
+		owner = migrations.RoleViews
+	}
+	exec("alter view manifold_documents.orders owner to " + string(owner))
+	for range 2 {
+		if err := driver.SwapTable(t.Context(), build, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var views int
+	if err := super.QueryRow(t.Context(), "select count(*) from pg_views where schemaname = 'manifold_documents' and viewname = 'orders'").Scan(&views); err != nil || views > 0 {
+		t.Errorf("%d public views are left, %v", views, err)
 	}
 }
 

@@ -15,12 +15,17 @@ import (
 
 // SwapTable points the projection's view at the build, and at the overrides' builds for their tenants. "create or
 // replace" keeps the privileges that were granted on it. A view that is already correct is left alone, so that nobody
-// waits for it. SwapTable recognizes it by its comment, which identifies the overrides, and by its dependencies.
+// waits for it. SwapTable recognizes it by its comment, which identifies the overrides, and by its dependencies. In a
+// distributed database it drops the view that an earlier release or a dump has left (see PublicNames).
 func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []drivers.Override) error {
 	return dialect.SwapTable(build, overrides, func(view relational.View) error {
 		return d.defineShortly(ctx, relational.SwapPatience, view.Name, func(tx pgx.Tx) error { return d.swapView(ctx, tx, build, view) })
 	})
 }
+
+// PublicNames reports whether SwapTable makes views for people. In a distributed database it does not: on the workers
+// only superusers could read them.
+func (d *Driver) PublicNames() bool { return !d.distributed }
 
 func (d *Driver) swapView(ctx context.Context, tx pgx.Tx, build domain.Build, view relational.View) error {
 	comment := viewComment(build, view)
@@ -37,6 +42,9 @@ func (d *Driver) swapView(ctx context.Context, tx pgx.Tx, build domain.Build, vi
 	if existing < len(view.Tables) {
 		return drivers.ErrNoTable
 	}
+	if !d.PublicNames() {
+		return dropView(ctx, tx, view.Name)
+	}
 	if commented && referenced == len(view.Tables) {
 		return nil
 	}
@@ -51,6 +59,15 @@ func (d *Driver) swapView(ctx context.Context, tx pgx.Tx, build domain.Build, vi
 		return err
 	}
 	_, err = tx.Exec(ctx, "comment on view "+view.Name+" is "+literal(comment))
+	return err
+}
+
+// dropView drops a view, if it exists. It locks nothing otherwise.
+func dropView(ctx context.Context, tx pgx.Tx, view string) error {
+	if exists, err := relationExists(ctx, tx.QueryRow, view); err != nil || !exists {
+		return err
+	}
+	_, err := tx.Exec(ctx, "drop view "+view)
 	return err
 }
 
