@@ -150,6 +150,45 @@ func TestServeWithoutItsDatabase(t *testing.T) {
 	}
 }
 
+// `manifold migrate up --distribute` distributes what is not distributed, and sets what every session needs.
+func TestMigrateUpDistributes(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	environ := []string{"MANIFOLD_DATABASE_URL=" + db.URL(pgtest.RoleMigrator), "MANIFOLD_DATABASE_MIGRATOR_URL=" + db.URL(pgtest.RoleSuperuser)}
+	if !db.Distributed() {
+		o := run(t, environ, nil, "migrate", "up", "--distribute")
+		configured := run(t, append(environ, "MANIFOLD_DATABASE_DISTRIBUTED=true"), nil, "migrate", "up")
+		if !strings.Contains(o.err, "it has no extension citus") || configured != o {
+			t.Errorf("without Citus: %+v; if configured: %+v", o, configured)
+		}
+	}
+	pgtest.PretendDistributed(t, db)
+	super := db.Nodes(t)[0]
+	undistribute := "delete from pg_dist_partition where logicalrelid = 'manifold.totals'::regclass"
+	if db.Distributed() {
+		undistribute = "select undistribute_table('manifold.totals')"
+	}
+	for _, statement := range []string{undistribute, "alter database " + db.Name + " set citus.propagate_set_commands = 'none'"} {
+		if _, err := super.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		must(t, environ, "migrate", "up", "--distribute")
+	}
+	if missing, err := migrations.Undistributed(t.Context(), super); err != nil || len(missing) > 0 {
+		t.Errorf("not distributed: %q, %v", missing, err)
+	}
+	app := db.Pool(t, migrations.RoleApp, 1)
+	if problem, err := migrations.PropagationProblem(t.Context(), app); err != nil || problem != "" {
+		t.Errorf("%s, %v", problem, err)
+	}
+	var planner string
+	if err := app.QueryRow(t.Context(), "select current_setting('enable_seqscan')").Scan(&planner); err != nil || planner != "off" {
+		t.Errorf("the app login's default of enable_seqscan is %q, %v", planner, err)
+	}
+}
+
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -74,7 +74,7 @@ func TestCheckSchemaOfADistributedDatabase(t *testing.T) {
 			t.Errorf("after %s: %v; want %q", step.statement, err, step.want)
 		}
 		if reason := pg.Absence(err); step.want != "" && (!strings.Contains(reason, "manifold migrate up --distribute") || strings.Contains(reason, "login:")) {
-			t.Errorf("after %s anybody is told %q", step.statement, reason)
+			t.Errorf("after %s the reason for everybody is %q", step.statement, reason)
 		}
 	}
 }
