@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -108,12 +109,30 @@ func (c *clusterAdmin) status(ctx context.Context, conn *pgx.Conn, out io.Writer
 	for _, name := range missing {
 		fmt.Fprintf(out, "manifold.%s is not distributed: run manifold migrate up --distribute\n", name)
 	}
+	if err := reportRefusedMoves(ctx, conn, out); err != nil {
+		fmt.Fprintln(out, err)
+	}
 	moves, err := movesInProgress(ctx, conn)
 	if err != nil {
 		return err
 	}
 	_, err = io.WriteString(out, moves)
 	return err
+}
+
+// reportRefusedMoves returns an error if a node would refuse to move a shard, and prints which nodes do not say.
+func reportRefusedMoves(ctx context.Context, conn *pgx.Conn, out io.Writer) error {
+	refused, hidden, err := migrations.MovesRefused(ctx, conn)
+	switch {
+	case err != nil:
+		return err
+	case len(refused) > 0:
+		return fmt.Errorf("no shard can move: output_plugin_libraries does not allow pgoutput on %s; add it there, and reload the configuration", strings.Join(refused, ", "))
+	case len(hidden) > 0:
+		_, err := fmt.Fprintf(out, "whether shards can move is unknown: output_plugin_libraries cannot be read on %s; use a superuser's --url\n", strings.Join(hidden, ", "))
+		return err
+	}
+	return nil
 }
 
 // movesInProgress describes the shards that are being moved or split, a line each.
@@ -131,6 +150,9 @@ func movesInProgress(ctx context.Context, conn *pgx.Conn) (text string, err erro
 
 func (c *clusterAdmin) rebalance(ctx context.Context, conn *pgx.Conn, out io.Writer) error {
 	if err := migrations.SeveralOwners(ctx, conn); err != nil {
+		return err
+	}
+	if err := reportRefusedMoves(ctx, conn, out); err != nil {
 		return err
 	}
 	var job *int64

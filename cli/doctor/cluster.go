@@ -24,8 +24,34 @@ func (d *doctor) cluster(ctx context.Context) {
 		return
 	}
 	d.nodes(nodes)
+	var refused, hidden []string
+	err = within(ctx, func(ctx context.Context) (err error) {
+		refused, hidden, err = migrations.MovesRefused(ctx, d.store.System)
+		return err
+	})
+	if err != nil {
+		d.fail(movesCheck, err.Error(), "check that every node is up, and accepts the logins from the other nodes")
+	} else {
+		d.moves(refused, hidden)
+	}
 	if err := within(ctx, func(ctx context.Context) error { return migrations.SeveralOwners(ctx, d.store.System) }); err != nil {
 		d.fail("cluster", err.Error(), "move no shards until then")
+	}
+}
+
+// movesCheck is the name of a check.
+const movesCheck = "moves of shards"
+
+// moves judges whether shards can move: not if nodes refuse it. If the login may not know, hidden names the nodes.
+func (d *doctor) moves(refused, hidden []string) {
+	switch {
+	case len(refused) > 0:
+		d.fail(movesCheck, "output_plugin_libraries does not allow pgoutput on "+strings.Join(refused, ", "), "add it there, and reload the configuration; until then no shard can move")
+	case len(hidden) > 0:
+		d.warn(movesCheck, "whether shards can move is unknown: the system login cannot read output_plugin_libraries on "+strings.Join(hidden, ", "),
+			"run `manifold cluster status` with a superuser's --url, or grant pg_read_all_settings to the login on these nodes")
+	default:
+		d.ok(movesCheck, "no node refuses the plugin that they need")
 	}
 }
 
