@@ -43,7 +43,7 @@ The commands connect with the migrator's login, or with that of --url.`,
 		},
 		&cobra.Command{
 			Use: "isolate TENANT", Short: "Give a tenant, named by its id, separate shards", Args: cobra.ExactArgs(1),
-			Long: "Give a tenant, named by its id, separate shards.\n\nWrites of the tenants in the same shards wait meanwhile, for a time that depends on the shards' size.",
+			Long: "Give a tenant, named by its id, separate shards.\n\nWrites wait meanwhile, also those of other tenants, for a time that depends on the shards' size.",
 			RunE: func(command *cobra.Command, arguments []string) error {
 				tenant, err := domain.ParseTenantID(arguments[0])
 				if err != nil {

@@ -48,6 +48,18 @@ func TestClusterCommands(t *testing.T) {
 		t.Errorf("rebalance with a table of another owner beside the log: %+v", o)
 	}
 	foreign("drop table public.foreign_table")
+	for _, c := range []struct {
+		says      string
+		arguments []string
+	}{
+		{"SHARDS", []string{"status"}},
+		{"balanced", []string{"rebalance"}},
+		{"the tenant's log is alone in shard", []string{"isolate", domain.NewTenantID().String()}},
+	} {
+		if o := cluster(c.arguments...); o.code != 0 || !strings.Contains(o.out, c.says) {
+			t.Errorf("%s: %+v", c.arguments, o)
+		}
+	}
 	// As the migrator, the setting cannot be read. As a superuser it can, on every node.
 	if o := run(t, []string{"MANIFOLD_DATABASE_URL=" + db.URL(pgtest.RoleMigrator)}, nil, "cluster", "status"); o.code != 0 || !strings.Contains(o.out, "output_plugin_libraries cannot be read") {
 		t.Errorf("status for the migrator: %+v", o)
@@ -71,18 +83,6 @@ func TestClusterCommands(t *testing.T) {
 		t.Errorf("isolate where no shard can move: %+v", o)
 	}
 	everywhere("alter database " + db.Name + " reset output_plugin_libraries")
-	for _, c := range []struct {
-		says      string
-		arguments []string
-	}{
-		{"SHARDS", []string{"status"}},
-		{"balanced", []string{"rebalance"}},
-		{"the tenant's log is alone in shard", []string{"isolate", domain.NewTenantID().String()}},
-	} {
-		if o := cluster(c.arguments...); o.code != 0 || !strings.Contains(o.out, c.says) {
-			t.Errorf("%s: %+v", c.arguments, o)
-		}
-	}
 }
 
 // openLog opens the log's database, until the test ends.
@@ -106,8 +106,8 @@ func appendOne(ctx context.Context, log *tables.Tables, tenant domain.TenantID) 
 	return err
 }
 
-// A tenant gets separate shards while all append. No acknowledged event is lost. Appends to the shard wait meanwhile.
-// Those that wait longer than the app login's lock_timeout are refused as unavailable.
+// A tenant gets separate shards while all append. No acknowledged event is lost. Appends wait meanwhile. Those that
+// wait longer than the app login's lock_timeout may be refused as unavailable.
 func TestIsolateUnderAppends(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
