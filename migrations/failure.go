@@ -31,6 +31,9 @@ func up(ctx context.Context, m *migrate.Migrate) error {
 		if version > Latest() || version == Latest() && !dirty {
 			return nil
 		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		err = m.Steps(1)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // another process is migrating, and has applied the last migration
