@@ -49,24 +49,27 @@ func snapshotQuery(tenant domain.TenantID, stream, tag string, atMost int64, los
 	}}
 }
 
-// PutSnapshot stores a snapshot. It replaces one with the same stream, tag and version, unless that one lacks fewer
-// events. Of the stream's snapshots with the same tag, the newest SnapshotsKept stay, and the first of each rung. If the
-// tag is a definition's (IsDefinitionTag), snapshots with other definitions' tags are deleted, because the definition
-// has changed. TakenAt is the database's current time.
-func (s *Postgres) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapshot Snapshot) error {
+// PutSnapshots stores snapshots of one stream, with one tag, in the order of their versions; there is at least one. Each
+// replaces one with the same version, unless that one lacks fewer events. Of the stream's snapshots with the same tag,
+// the newest SnapshotsKept stay, and the first of each rung. If the tag is a definition's (IsDefinitionTag), snapshots
+// with other definitions' tags are deleted, because the definition has changed. TakenAt is the database's current time.
+func (s *Postgres) PutSnapshots(ctx context.Context, tenant domain.TenantID, snapshots ...Snapshot) error {
 	return pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		_, err := pg.Exec(ctx, tx, "keep a snapshot", `
-			insert into snapshots as s (tenant_id, stream_id, tag, version, state, removed_to) values ($1, $2, $3, $4, $5, $6)
-			on conflict (tenant_id, stream_id, tag, version) do update
-			  set state = excluded.state, removed_to = excluded.removed_to, taken_at = excluded.taken_at
-			  where s.removed_to >= excluded.removed_to`,
-			tenant, snapshot.Stream, snapshot.Tag, snapshot.Version, []byte(snapshot.State), snapshot.RemovedTo)
-		if err != nil {
-			return err
+		for _, snapshot := range snapshots {
+			_, err := pg.Exec(ctx, tx, "keep a snapshot", `
+				insert into snapshots as s (tenant_id, stream_id, tag, version, state, removed_to) values ($1, $2, $3, $4, $5, $6)
+				on conflict (tenant_id, stream_id, tag, version) do update
+				  set state = excluded.state, removed_to = excluded.removed_to, taken_at = excluded.taken_at
+				  where s.removed_to >= excluded.removed_to`,
+				tenant, snapshot.Stream, snapshot.Tag, snapshot.Version, []byte(snapshot.State), snapshot.RemovedTo)
+			if err != nil {
+				return err
+			}
 		}
 		// Of a long stream, only the rungs beside the newest snapshots are looked at: the others are as they should be.
+		snapshot := snapshots[len(snapshots)-1]
 		rung := rung(snapshot.Tag, len(snapshot.State))
-		_, err = pg.Exec(ctx, tx, "remove older snapshots", `
+		_, err := pg.Exec(ctx, tx, "remove older snapshots", `
 			delete from snapshots s
 			where s.tenant_id = $1 and s.stream_id = $2 and s.tag = $3
 			  and s.version <= (

@@ -58,7 +58,7 @@ func TestOldSnapshotsAreRemoved(t *testing.T) {
 			tag := rapid.SampledFrom(tags).Draw(r, "tag")
 			version := rapid.SampledFrom(versions).Draw(r, "version")
 			state := fmt.Sprintf(`{"v": %d}`, version)
-			if err := s.PutSnapshot(t.Context(), tenant, aggregate.Snapshot{Stream: stream, Tag: tag, Version: version, State: json.RawMessage(state)}); err != nil {
+			if err := s.PutSnapshots(t.Context(), tenant, aggregate.Snapshot{Stream: stream, Tag: tag, Version: version, State: json.RawMessage(state)}); err != nil {
 				r.Fatal(err)
 			}
 			if model[stream] == nil {
@@ -118,7 +118,7 @@ func TestDeletingAnAggregateRemovesWhatItFolded(t *testing.T) {
 	tablestest.Must(t, s.PutAggregate(t.Context(), tenant, aggregate.Definition{Category: "order", On: map[string]string{"*": "state"}}))
 	tag := aggregate.DefinitionTag("a")
 	put := func(tenant domain.TenantID, stream, tag string) {
-		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, aggregate.Snapshot{Stream: stream, Tag: tag, Version: 1, State: json.RawMessage(`{}`)}))
+		tablestest.Must(t, s.PutSnapshots(t.Context(), tenant, aggregate.Snapshot{Stream: stream, Tag: tag, Version: 1, State: json.RawMessage(`{}`)}))
 	}
 	put(tenant, "order-1", tag)
 	put(tenant, "order-1", "client")
@@ -158,7 +158,7 @@ func TestUnsnapshottedStreams(t *testing.T) {
 	}
 	tag := aggregate.DefinitionTag("a")
 	snapshot := func(stream, tag string, version int64) {
-		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, aggregate.Snapshot{Stream: stream, Tag: tag, Version: version, State: json.RawMessage(`{}`)}))
+		tablestest.Must(t, s.PutSnapshots(t.Context(), tenant, aggregate.Snapshot{Stream: stream, Tag: tag, Version: version, State: json.RawMessage(`{}`)}))
 	}
 	snapshot("order-1", tag, 10)                          // up to date
 	snapshot("order-2", tag, 8)                           // two events behind

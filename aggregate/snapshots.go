@@ -9,26 +9,21 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// TakeSnapshot folds a stream up to its newest event, stores the state as a snapshot, and returns it. With acceptLoss
-// events may be missing: the snapshot then says so, and is only used for loads that accept the loss. Errors are those
-// of Load.
+// TakeSnapshot folds a stream up to its newest event, stores the state as a snapshot, and returns it. If it folds many
+// events, it also stores snapshots of older versions. With acceptLoss events may be missing: the snapshots then say so,
+// and are only used for loads that accept the loss. Errors are those of Load, and domain.CodeVersionConflict if the
+// definition changes meanwhile.
 func (s *States) TakeSnapshot(ctx context.Context, tenant domain.TenantID, stream string, acceptLoss bool) (Snapshot, error) {
-	state, err := s.Load(ctx, tenant, stream, At{AcceptLoss: acceptLoss})
+	state, err := s.Load(ctx, tenant, stream, At{AcceptLoss: acceptLoss, rungs: true})
 	if err != nil {
 		return Snapshot{}, err
 	}
-	return s.storeSnapshot(ctx, tenant, state)
-}
-
-// storeSnapshot stores a state as a snapshot, unless it comes from one unchanged.
-func (s *States) storeSnapshot(ctx context.Context, tenant domain.TenantID, state State) (Snapshot, error) {
-	snapshot := Snapshot{Stream: state.Stream, Version: state.Version, Tag: state.tag, State: state.Data, RemovedTo: state.RemovedTo}
 	if state.Snapshot < state.Version {
-		if err := s.store.PutSnapshot(ctx, tenant, snapshot); err != nil {
+		if err := s.storeState(ctx, tenant, state); err != nil {
 			return Snapshot{}, err
 		}
 	}
-	return s.readBack(ctx, tenant, snapshot)
+	return s.readBack(ctx, tenant, state.snapshot())
 }
 
 // readBack reads a snapshot back, for the time that the database gave it. If newer snapshots have pushed it out
@@ -78,7 +73,7 @@ func (s *States) PutSnapshot(ctx context.Context, tenant domain.TenantID, snapsh
 		problem.CurrentVersion, problem.Stream = &version, snapshot.Stream
 		return Snapshot{}, problem
 	}
-	if err := s.store.PutSnapshot(ctx, tenant, snapshot); err != nil {
+	if err := s.store.PutSnapshots(ctx, tenant, snapshot); err != nil {
 		return Snapshot{}, err
 	}
 	return s.readBack(ctx, tenant, snapshot)

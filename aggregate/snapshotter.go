@@ -2,7 +2,6 @@ package aggregate
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"math"
 	"sync"
@@ -154,19 +153,13 @@ func (s *States) takeIfDue(ctx context.Context, key streamKey, appended versionR
 // maxRefreshTime is how long one stream is folded in the background before others get their turn.
 const maxRefreshTime = 2 * time.Second
 
-// takeNewest folds a stream up to its newest event and stores a snapshot. It starts from the state that commands have
-// left in memory, if there is one. If that takes long, it stores one of its progress and queues the stream again. So
-// every stream's state is eventually folded to its end.
+// takeNewest folds a stream up to its newest event and stores a snapshot, and others on the way if that is long
+// (nextRung). If it takes long, it stores one of its progress and queues the stream again. So every stream's state is
+// eventually folded to its end.
 func (s *States) takeNewest(ctx context.Context, key streamKey, f *fold) error {
-	l := loading{States: s, tenant: key.tenant, fold: f, at: At{until: time.Now().Add(maxRefreshTime)}, loaded: State{Stream: key.stream, tag: f.tag}}
-	if hot, ok := s.hot.get(key, f.tag); ok {
-		stored, err := s.isStored(ctx, key, hot)
-		if err != nil {
-			return err
-		}
-		if stored {
-			l.state, l.decoded, l.loaded.Version = hot.state, true, hot.version
-		}
+	l := loading{States: s, tenant: key.tenant, fold: f, at: At{until: time.Now().Add(maxRefreshTime), rungs: true}, loaded: newState(key.stream, f)}
+	if err := l.beginHot(ctx, key); err != nil {
+		return err
 	}
 	state, err := l.run(budget.OfTenant(ctx, key.tenant))
 	if err != nil {
@@ -178,9 +171,25 @@ func (s *States) takeNewest(ctx context.Context, key streamKey, f *fold) error {
 	if state.partial {
 		defer s.snapshotter.add(key.tenant, key.stream, allVersions)
 	}
-	snapshot := Snapshot{Stream: state.Stream, Version: state.Version, Tag: state.tag, State: state.Data}
-	if err := s.store.PutSnapshot(ctx, key.tenant, snapshot); err != nil {
-		return fmt.Errorf("save the snapshot: %w", err)
+	return s.storeState(ctx, key.tenant, state)
+}
+
+// beginHot starts from the state that commands have left in memory, if there is one. It does not if that would leave out
+// snapshots on the way from the newest one.
+func (l *loading) beginHot(ctx context.Context, key streamKey) error {
+	hot, ok := l.hot.get(key, l.fold.tag)
+	if !ok {
+		return nil
+	}
+	stored, err := l.isStored(ctx, key, hot)
+	if err != nil || !stored {
+		return err
+	}
+	if err := l.begin(ctx); err != nil {
+		return err
+	}
+	if hot.version > l.loaded.Version && !l.fold.passesRungs(l.loaded.Version, hot.version, hot.state) {
+		l.state, l.decoded, l.loaded.Version = hot.state, true, hot.version
 	}
 	return nil
 }

@@ -86,6 +86,7 @@ type At struct {
 	AcceptLoss bool      // fold the remaining events if no snapshot covers the removed ones
 
 	until time.Time // stop after the event being folded then; zero: fold to the end
+	rungs bool      // store snapshots on the way
 	orNew bool      // a stream without events has the initial state
 }
 
@@ -98,10 +99,17 @@ type State struct {
 	EventsRead int             // events read after the snapshot
 	RemovedTo  int64           // the highest missing version, with At.AcceptLoss; 0: none is missing
 
-	tag     string
-	last    domain.EventID // of the last event folded; zero: none was read
-	object  *expr.Object   // the same as Data
-	partial bool           // it ends at At.until, before the stream's newest event
+	tag           string
+	last          domain.EventID // of the last event folded; zero: none was read
+	object        *expr.Object   // the same as Data
+	partial       bool           // it ends at At.until, before the stream's newest event
+	rungs         []Snapshot     // with At.rungs: the snapshots on the way that are not stored yet
+	snapshotEvery int64          // the definition's
+}
+
+// snapshot returns the state as a snapshot.
+func (s *State) snapshot() Snapshot {
+	return Snapshot{Stream: s.Stream, Version: s.Version, Tag: s.tag, State: s.Data, RemovedTo: s.RemovedTo}
 }
 
 // Load returns a stream's state. The error is domain.CodeNotFound without a definition of the category or without the

@@ -15,7 +15,7 @@ import (
 // means that there is none; nil: load reads the newest. If events are missing, the error is domain.CodeEventsRemoved,
 // unless the loss is accepted.
 func (s *States) load(ctx context.Context, tenant domain.TenantID, stream string, f *fold, snapshot *Snapshot, at At) (State, error) {
-	l := loading{States: s, tenant: tenant, fold: f, at: at, snapshot: snapshot, loaded: State{Stream: stream, tag: f.tag}}
+	l := loading{States: s, tenant: tenant, fold: f, at: at, snapshot: snapshot, loaded: newState(stream, f)}
 	lossy := l
 	lossy.lossy, lossy.snapshot = true, nil
 	state, err := l.run(ctx)
@@ -23,6 +23,11 @@ func (s *States) load(ctx context.Context, tenant domain.TenantID, stream string
 		return lossy.run(ctx)
 	}
 	return state, err
+}
+
+// newState returns the state of a stream of which nothing is folded yet.
+func newState(stream string, f *fold) State {
+	return State{Stream: stream, tag: f.tag, snapshotEvery: int64(f.snapshotEvery)}
 }
 
 // loading is a load in progress.
@@ -38,6 +43,9 @@ type loading struct {
 	decoded  bool // state is set
 	loaded   State
 	happened int64 // with At.OccurredAt: the version of the last event that had happened
+
+	lastRung int64 // with At.rungs: the version of the newest snapshot
+	nextRung int64 // with At.rungs: the version at which to look whether another one is due
 }
 
 func (l *loading) run(ctx context.Context) (State, error) {
@@ -45,7 +53,11 @@ func (l *loading) run(ctx context.Context) (State, error) {
 		return State{}, err
 	}
 	floor, err := l.read(ctx, l.tenant, l.loaded.Stream, l.loaded.Version+1, l.at.Version, func(events []domain.Event, last bool) error {
-		return l.foldSlice(expr.MeterOf(ctx), events, last)
+		err := budget.Work(ctx, func() error { return l.foldSlice(expr.MeterOf(ctx), events, last) })
+		if err != nil || last {
+			return err
+		}
+		return l.storeRungs(ctx)
 	})
 	if errors.Is(err, errTimeLimit) {
 		l.loaded.partial, floor = true, 0
@@ -77,6 +89,7 @@ func (l *loading) begin(ctx context.Context) error {
 		l.snapshot = &found
 	}
 	l.loaded.Snapshot, l.loaded.Version, l.loaded.RemovedTo = l.snapshot.Version, l.snapshot.Version, l.snapshot.RemovedTo
+	l.lastRung = l.snapshot.Version
 	return nil
 }
 
@@ -133,6 +146,11 @@ func (l *loading) foldSlice(meter *expr.Meter, events []domain.Event, last bool)
 		l.happened = event.Version
 		if err := l.foldEvent(meter, event); err != nil {
 			return err
+		}
+		if l.at.rungs {
+			if err := l.collectRung(meter); err != nil {
+				return err
+			}
 		}
 	}
 	l.loaded.EventsRead += len(events)
@@ -229,11 +247,8 @@ const (
 // read passes a stream's events from version from up to upTo (0: the newest) to each, slice by slice; the last slice may
 // be empty. It reads the next slice while each works on the last one. floor is the stream's floor after the last read.
 func (s *States) read(ctx context.Context, tenant domain.TenantID, stream string, from, upTo int64, each func(events []domain.Event, last bool) error) (floor int64, err error) {
-	fold := func(events []domain.Event, last bool) error {
-		return budget.Work(ctx, func() error { return each(events, last) })
-	}
 	if upTo > 0 && from > upTo {
-		return 0, fold(nil, true)
+		return 0, each(nil, true)
 	}
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -252,11 +267,11 @@ func (s *States) read(ctx context.Context, tenant domain.TenantID, stream string
 		}
 		next, more := nextVersion(got.Events, upTo, sliceEvents, sliceBytes)
 		if !more {
-			return got.Floor, fold(got.Events, true)
+			return got.Floor, each(got.Events, true)
 		}
 		ahead := make(chan slice, 1)
 		go func() { ahead <- read(next) }()
-		err := fold(got.Events, false)
+		err := each(got.Events, false)
 		if err != nil {
 			cancel()
 		}

@@ -25,7 +25,7 @@ func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
 	for _, tenant := range []domain.TenantID{gone, kept} {
 		tablestest.Must(t, s.CreateKey(t.Context(), tablestest.NewKey(tenant, "key")))
 		tablestest.Must(t, s.PutAggregate(t.Context(), tenant, aggregate.Definition{Category: "order", On: map[string]string{"*": "state"}}))
-		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, aggregate.Snapshot{Stream: "order-1", Tag: "t", Version: 1, State: json.RawMessage(`{}`)}))
+		tablestest.Must(t, s.PutSnapshots(t.Context(), tenant, aggregate.Snapshot{Stream: "order-1", Tag: "t", Version: 1, State: json.RawMessage(`{}`)}))
 		id := domain.ProjectionID{Owner: tenant, Name: "same"}
 		projection, rebuild := tablestest.Projection(t, s, id)
 		mine := tablestest.Claim(t, s, rebuild)

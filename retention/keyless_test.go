@@ -32,7 +32,7 @@ func TestMessagesWithoutKeysLeaveNothing(t *testing.T) {
 	stream := func(i int) string { return "beat-" + ids[i].String() }
 	b.append(t, tenant, stream(0), 1) // somebody has appended to it
 	b.append(t, tenant, "beat-"+domain.NewEventID().String(), 1)
-	must(t, b.store.PutSnapshot(t.Context(), tenant, aggregate.Snapshot{Stream: stream(1), Version: 1, Tag: "t", State: json.RawMessage(`{}`)}))
+	must(t, b.store.PutSnapshots(t.Context(), tenant, aggregate.Snapshot{Stream: stream(1), Version: 1, Tag: "t", State: json.RawMessage(`{}`)}))
 	b.append(t, tenant, "beat-last", 1)
 	b.put(t, tenant, everything("beat"))
 	runAll(t, b.retention(nil), tenant, "beat")

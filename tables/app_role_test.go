@@ -18,7 +18,7 @@ func TestTheAppRoleSeesOnlyItsTenant(t *testing.T) {
 	for _, tenant := range tenants {
 		tablestest.Must(t, s.CreateKey(t.Context(), tablestest.NewKey(tenant, "key")))
 		tablestest.Must(t, s.PutAggregate(t.Context(), tenant, aggregate.Definition{Category: "order", On: map[string]string{"*": "state"}}))
-		tablestest.Must(t, s.PutSnapshot(t.Context(), tenant, aggregate.Snapshot{Stream: "order-1", Tag: "t", Version: 1, State: json.RawMessage(`{}`)}))
+		tablestest.Must(t, s.PutSnapshots(t.Context(), tenant, aggregate.Snapshot{Stream: "order-1", Tag: "t", Version: 1, State: json.RawMessage(`{}`)}))
 		tablestest.Projection(t, s, domain.ProjectionID{Owner: tenant, Name: "same"})
 		tablestest.PutFault(t, s, domain.Fault{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "same"}, Tenant: tenant, Build: 1, Position: 1})
 	}
