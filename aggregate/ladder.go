@@ -89,5 +89,5 @@ func (s *States) storeSnapshots(ctx context.Context, tenant domain.TenantID, sta
 	return nil
 }
 
-// errDefinitionChanged ends a fold whose snapshots nobody needs any more. The new definition's are scheduled already.
+// errDefinitionChanged ends a fold whose snapshots are no longer needed. The new definition's are scheduled already.
 var errDefinitionChanged = domain.Errorf(domain.CodeVersionConflict, "", "the aggregate's definition, or an upcaster, has changed while the state was folded; try again")

@@ -38,7 +38,8 @@ server or --url a running service. For comparison, the same run measures what Po
 // flags are the flags of all commands. Each command has those that apply to it.
 type flags struct {
 	clients, batch, tenants, processes int
-	events, documents, preload         int
+	events, version                    int // of a stream
+	documents, preload                 int
 	condition, tagged                  bool  // how appends are conditional, and tagged
 	schema                             bool  // whether appends are validated
 	inline                             int   // projections into which appends fold
