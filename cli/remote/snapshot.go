@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -16,11 +17,11 @@ func snapshotCommand() *cobra.Command {
 	to := &connection{}
 	command := &cobra.Command{
 		Use:   "snapshot",
-		Short: "List and show the snapshots of streams' states",
+		Short: "List, show and take snapshots of streams' states",
 		Args:  cobra.NoArgs,
 	}
 	to.bind(command, "MANIFOLD_KEY")
-	command.AddCommand(snapshotList(to), snapshotShow(to))
+	command.AddCommand(snapshotList(to), snapshotShow(to), snapshotTake(to))
 	return command
 }
 
@@ -54,14 +55,65 @@ func snapshotShow(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if c.asJSON {
-				return c.out.json(answer)
-			}
-			fmt.Fprintf(c.people, "version %d of %s, taken at %s, tag %s\n", answer.Version, answer.Stream, local(answer.TakenAt), answer.Tag)
-			return printIndented(c.out, answer.State)
+			return showSnapshot(c, answer)
 		}),
 	})
 	command.Flags().Int64Var(&version, "version", 0, "the newest snapshot at or before this version")
 	command.Flags().StringVar(&tag, "tag", "", "only snapshots with this tag, which names what has folded them")
+	return command
+}
+
+func showSnapshot(c *call, s client.Snapshot) error {
+	if c.asJSON {
+		return c.out.json(s)
+	}
+	fmt.Fprintf(c.people, "version %d of %s, taken at %s, tag %s\n", s.Version, s.Stream, local(s.TakenAt), s.Tag)
+	return printIndented(c.out, s.State)
+}
+
+func snapshotTake(to *connection) *cobra.Command {
+	var state, tag string
+	var version int64
+	var acceptLoss bool
+	command := withJSON("the snapshot", &cobra.Command{
+		Use:   "take STREAM",
+		Short: "Take a snapshot of a stream's state now",
+		Long: `Fold a stream to its newest event with its category's aggregate, and store the state as a snapshot. Manifold does so by itself
+every 100 events, or as the aggregate's snapshotEvery says.
+
+With --state, store a state that you have folded yourself, with your own tag. Manifold does not load states from it.`,
+		Example: `  manifold snapshot take order-7
+  manifold snapshot take order-7 --state '{"total": 25}' --version 2 --tag orders-service-7`,
+		Args: cobra.ExactArgs(1),
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			params := &client.TakeSnapshotParams{}
+			if acceptLoss {
+				params.AcceptLoss = &acceptLoss
+			}
+			if !c.changed("state") {
+				if c.changed("version") || c.changed("tag") {
+					return errors.New("--version and --tag need --state; without it, Manifold folds the newest version")
+				}
+				answer, err := read[client.Snapshot](c.TakeSnapshotWithBody(ctx, c.args[0], params, "application/json", http.NoBody))
+				if err != nil {
+					return err
+				}
+				return showSnapshot(c, answer)
+			}
+			if !json.Valid([]byte(state)) {
+				return errors.New(`--state is not JSON; a text needs quotes: '"text"'`)
+			}
+			own := client.NewSnapshot{State: json.RawMessage(state), Version: version, Tag: tag}
+			answer, err := read[client.Snapshot](c.TakeSnapshot(ctx, c.args[0], params, own))
+			if err != nil {
+				return err
+			}
+			return showSnapshot(c, answer)
+		}),
+	})
+	command.Flags().StringVar(&state, "state", "", "a state in JSON that you have folded yourself; needs --version and --tag")
+	command.Flags().Int64Var(&version, "version", 0, "with --state: the version of the last event in it")
+	command.Flags().StringVar(&tag, "tag", "", "with --state: what has folded it, such as a release of your program")
+	command.Flags().BoolVar(&acceptLoss, "accept-loss", false, "continue where retention has removed events that it needs")
 	return command
 }
