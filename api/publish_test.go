@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -25,7 +26,7 @@ func TestPublish(t *testing.T) {
 	equal(t, "the answer to a repeat", again.json(), first.json())
 	equal(t, "the event", without(a.get("/v1/events/"+id).want(200).json(), "recordedAt"), object{
 		"id": id, "stream": "heartbeat.web-web-1", "version": 1, "position": 1, "type": "Beat", "data": object{"load": 0.5},
-		"tags": list{"blue", "canary"}, "metadata": object{"headers": object{"region": "eu"}, "tags": list{"canary", "blue"}, "caused_by": cause, "sid": "s-1"}, "occurredAt": "2026-03-01T09:30:00.000000Z",
+		"tags": list{"blue", "canary", "cause:" + cause}, "metadata": object{"headers": object{"region": "eu"}, "tags": list{"canary", "blue"}, "caused_by": cause, "sid": "s-1"}, "occurredAt": "2026-03-01T09:30:00.000000Z",
 	})
 
 	bare := a.post("/v1/publish", `{"topic":"ping","payload":null}`).want(201)
@@ -105,6 +106,41 @@ func TestPublishTakesNoExpectedVersion(t *testing.T) {
 	equal(t, "the log", len(objects(a.get("/v1/streams/$all").at("events"))), 0)
 }
 
+// An event is found by each of its causes, in one message or several. A cause is a tag, and counts as one.
+func TestEventsAreFoundByTheirCauses(t *testing.T) {
+	t.Parallel()
+	a := sharedWorld(t).tenant("acme")
+	first, second := domain.NewEventID().String(), domain.NewEventID().String()
+	a.post("/v1/publish", list{
+		object{"topic": "order", "key": "1", "payload": 1, "caused_by": strings.ToUpper(first)},
+		object{"topic": "order", "key": "2", "payload": 1, "caused_by": list{first, second, first}, "tags": list{"cause:" + second, "blue"}},
+		object{"topic": "order", "key": "3", "payload": 1, "tags": list{"blue"}},
+	}).want(201)
+	for cause, want := range map[string]list{first: {"order-1", "order-2"}, second: {"order-2"}, domain.NewEventID().String(): {}} {
+		found := list{}
+		for _, event := range objects(a.post("/v1/query", object{"query": object{"items": list{object{"tags": list{"cause:" + cause}}}}}).want(200).at("events")) {
+			found = append(found, event["stream"])
+		}
+		equal(t, "what "+cause+" has caused", found, want)
+	}
+
+	tags, causes := list{}, list{}
+	for i := range domain.MaxTags {
+		tags = append(tags, fmt.Sprintf("t:%d", i))
+		causes = append(causes, domain.NewEventID().String())
+	}
+	message := func(tags, causes list) list {
+		return list{object{"topic": "order", "payload": 1, "tags": tags, "caused_by": causes}}
+	}
+	a.post("/v1/publish", message(tags[1:], causes[:1])).want(201)
+	a.post("/v1/publish", message(list{}, causes)).want(201)
+	for _, refused := range []list{message(tags, causes[:1]), message(list{"t"}, causes), message(list{}, append(causes, causes[0]))} {
+		if problem := a.post("/v1/publish", refused).wantProblem(413, domain.CodeTooLarge, ""); problem["where"] != "messages[0].caused_by" {
+			t.Errorf("too many tags are refused at %v", problem["where"])
+		}
+	}
+}
+
 // An error in a message names the message's own fields, and nothing is published.
 func TestPublishRefuses(t *testing.T) {
 	t.Parallel()
@@ -126,6 +162,9 @@ func TestPublishRefuses(t *testing.T) {
 		{`{"topic":"order","id":"x","payload":1}`, domain.CodeInvalidRequest, "id"},
 		{`{"topic":"order","ts":"today","payload":1}`, domain.CodeInvalidRequest, "ts"},
 		{`{"topic":"order","caused_by":"x","payload":1}`, domain.CodeInvalidRequest, "caused_by"},
+		{`{"topic":"order","caused_by":[],"payload":1}`, domain.CodeInvalidRequest, "caused_by"},
+		{`{"topic":"order","caused_by":{},"payload":1}`, domain.CodeInvalidRequest, "caused_by"},
+		{`{"topic":"order","caused_by":["` + domain.NewEventID().String() + `",1],"payload":1}`, domain.CodeInvalidRequest, "caused_by"},
 		{`{"topic":"order","sid":"","payload":1}`, domain.CodeInvalidRequest, "sid"},
 		{`{"topic":"order","sid":"` + strings.Repeat("é", 101) + `","payload":1}`, domain.CodeInvalidRequest, "sid"},
 		{`{"topic":"order","headers":[],"payload":1}`, domain.CodeInvalidRequest, "headers"},

@@ -2,8 +2,11 @@ package cli_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/manifold-es/manifold/domain"
 )
 
 // The position that the command prints contains the published event, with everything that was given.
@@ -33,11 +36,29 @@ func TestPublish(t *testing.T) {
 		t.Errorf("the event is %+v", event)
 	}
 
+	// Events are found by their causes and their correlation.
+	other := domain.NewEventID().String()
+	must(t, environ, "publish", "order", "2", "--key", "1002", "--caused-by", cause, "--caused-by", other, "--tag", "correlation:checkout-7", "--id", domain.NewEventID().String())
+	for _, c := range []struct{ flags, want []string }{
+		{[]string{"--cause", strings.ToUpper(cause)}, []string{"order-1001", "order-1002"}},
+		{[]string{"--cause", cause, "--cause", other}, []string{"order-1002"}},
+		{[]string{"--cause", cause, "--correlation", "checkout-7"}, []string{"order-1002"}},
+		{[]string{"--correlation", "checkout-7", "--types", "OrderPlaced"}, nil},
+	} {
+		out := must(t, environ, append([]string{"events"}, c.flags...)...)
+		if strings.Count(out, "\n") != len(c.want) || slices.ContainsFunc(c.want, func(stream string) bool { return !strings.Contains(out, stream) }) {
+			t.Errorf("%q finds %q", c.flags, out)
+		}
+	}
+	if o := run(t, environ, nil, "events", "order", "--cause", cause); o.code == 0 || !strings.Contains(o.err, "--cause and --correlation cannot be combined with a category") {
+		t.Errorf("causes in a category: %+v", o)
+	}
+
 	if o := run(t, nil, nil, args...); o.code == 0 || !strings.Contains(o.err, "set MANIFOLD_KEY, or make a profile") {
 		t.Errorf("without the service's key: %+v", o)
 	}
 	o := run(t, environ, strings.NewReader(" 7\n"), "publish", "ping", "-", "--json")
-	if !strings.Contains(o.out, `"stream":"ping-`) || !strings.Contains(o.out, `"position":2`) || o.code != 0 {
+	if !strings.Contains(o.out, `"stream":"ping-`) || !strings.Contains(o.out, `"position":3`) || o.code != 0 {
 		t.Errorf("%+v", o)
 	}
 	var lines strings.Builder
@@ -45,7 +66,7 @@ func TestPublish(t *testing.T) {
 		lines.WriteString("{\"n\":1}\n\n")
 	}
 	o = run(t, environ, strings.NewReader(lines.String()), "publish", "beat", "-", "--lines", "--key", "web-1")
-	if !strings.HasPrefix(o.out, "3  beat-web-1  version 1  ") || !strings.Contains(o.out, "\n1502  beat-web-1  version 1500  ") || o.code != 0 {
+	if !strings.HasPrefix(o.out, "4  beat-web-1  version 1  ") || !strings.Contains(o.out, "\n1503  beat-web-1  version 1500  ") || o.code != 0 {
 		t.Errorf("%d %s", o.code, o.err)
 	}
 	o = run(t, environ, strings.NewReader("1\nx\n2\n"), "publish", "beat", "-", "--lines")

@@ -181,14 +181,14 @@ func TestTailOfAService(t *testing.T) {
 		}
 	}
 	for message, args := range map[string][]string{
-		`--until "soon" is not a time; write 2026-03-01`: {"--until", "soon"},
-		"--types needs a category or the whole log":      {"order-2", "--types", "Placed"},
-		"--query cannot be combined with a category":     {"order", "--query", `{"items": [{}]}`},
-		"there is no stream order-9":                     {"order-9"},
-		"--tags cannot be combined with a category":      {"order", "--tags", "a"},
-		"--count must be at least 1":                     {"--count", "0"},
-		"--format csv: expected lines, json or pretty":   {"--format", "csv"},
-		"missing name: give a category, a stream or":     {""},
+		`--until "soon" is not a time; write 2026-03-01`:                       {"--until", "soon"},
+		"--types needs a category or the whole log":                            {"order-2", "--types", "Placed"},
+		"--query cannot be combined with a category":                           {"order", "--query", `{"items": [{}]}`},
+		"there is no stream order-9":                                           {"order-9"},
+		"--tags, --cause and --correlation cannot be combined with a category": {"order", "--tags", "a"},
+		"--count must be at least 1":                                           {"--count", "0"},
+		"--format csv: expected lines, json or pretty":                         {"--format", "csv"},
+		"missing name: give a category, a stream or":                           {""},
 	} {
 		if o := run(t, environ, nil, append([]string{"events"}, args...)...); o.code == 0 || !strings.Contains(o.err, message) {
 			t.Errorf("events %v prints %s", args, o.err)

@@ -1266,8 +1266,8 @@ type Message struct {
 	// Tags The event's tags. Kept in the metadata as well.
 	Tags Tags `json:"tags,omitempty"`
 
-	// CausedBy The id of the event that this one follows from. Kept in the metadata.
-	CausedBy *UUID `json:"caused_by,omitempty"`
+	// CausedBy The id of the event that this one follows from, or several. Kept in the metadata. Each adds the tag `cause:<id>`.
+	CausedBy []UUID `json:"caused_by,omitempty"`
 
 	// Sid The session that it belongs to; at most 200 bytes. Kept in the metadata.
 	Sid *string `json:"sid,omitempty"`
@@ -5087,10 +5087,10 @@ type ClientInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+	// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+	// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+	// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 	//
 	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
@@ -5104,10 +5104,10 @@ type ClientInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+	// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+	// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+	// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 	//
 	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
@@ -5121,10 +5121,10 @@ type ClientInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+	// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+	// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+	// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 	//
 	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
@@ -5138,10 +5138,10 @@ type ClientInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+	// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+	// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+	// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 	//
 	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
@@ -7746,10 +7746,10 @@ func (c *Client) ListProjectionVersions(ctx context.Context, name Name, reqEdito
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 //
 // CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 // its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
@@ -7773,10 +7773,10 @@ func (c *Client) PublishWithBody(ctx context.Context, params *PublishParams, con
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 //
 // CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 // its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
@@ -7800,10 +7800,10 @@ func (c *Client) PublishWithApplicationCloudeventsPlusJSONBody(ctx context.Conte
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 //
 // CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 // its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
@@ -7827,10 +7827,10 @@ func (c *Client) PublishWithApplicationCloudeventsBatchPlusJSONBody(ctx context.
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 //
 // CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 // its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
@@ -19323,10 +19323,10 @@ type ClientWithResponsesInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+	// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+	// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+	// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 	//
 	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
@@ -19340,10 +19340,10 @@ type ClientWithResponsesInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+	// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+	// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+	// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 	//
 	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
@@ -19357,10 +19357,10 @@ type ClientWithResponsesInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+	// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+	// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+	// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 	//
 	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
@@ -19374,10 +19374,10 @@ type ClientWithResponsesInterface interface {
 	//
 	// Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 	// topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-	// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-	// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-	// (`Content-Encoding: gzip` or `zstd`).
+	// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+	// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+	// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+	// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 	//
 	// CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 	// its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
@@ -30602,10 +30602,10 @@ func (c *ClientWithResponses) ListProjectionVersionsWithResponse(ctx context.Con
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 //
 // CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 // its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
@@ -30625,10 +30625,10 @@ func (c *ClientWithResponses) PublishWithBodyWithResponse(ctx context.Context, p
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 //
 // CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 // its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
@@ -30648,10 +30648,10 @@ func (c *ClientWithResponses) PublishWithApplicationCloudeventsPlusJSONBodyWithR
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 //
 // CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 // its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.
@@ -30671,10 +30671,10 @@ func (c *ClientWithResponses) PublishWithApplicationCloudeventsBatchPlusJSONBody
 //
 // Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
 // topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-// messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-// the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-// (`Content-Encoding: gzip` or `zstd`).
+// `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+// `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+// already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+// request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
 //
 // CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
 // its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.

@@ -36,6 +36,26 @@ func CheckTag(where, tag string) error {
 	return nil
 }
 
+// CauseTag returns the tag of the events that an event has caused.
+func CauseTag(cause EventID) string { return "cause:" + cause.String() }
+
+// TagCauses adds the tags of an event's causes to its other tags, which CheckTags has returned. It returns an error if
+// there are more than MaxTags then. where is the place of the causes.
+func TagCauses(where string, tags []string, causes ...EventID) ([]string, error) {
+	if len(causes) == 0 {
+		return tags, nil
+	}
+	tags = slices.Clone(tags)
+	for _, cause := range causes {
+		tags = append(tags, CauseTag(cause))
+	}
+	slices.Sort(tags)
+	if tags = slices.Compact(tags); len(tags) > MaxTags {
+		return nil, Errorf(CodeTooLarge, where, "with a tag for each cause, the event has %d tags; at most %d are allowed", len(tags), MaxTags)
+	}
+	return tags, nil
+}
+
 // QueryItem matches the events that are of any of its types and have all of its tags. Without types it matches all
 // types, and without tags whatever tags an event has.
 type QueryItem struct {

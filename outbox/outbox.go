@@ -33,9 +33,20 @@ type Event struct {
 	Payload    json.RawMessage   `json:"payload"`           // any JSON
 	Headers    map[string]string `json:"headers,omitempty"` // kept in the event's metadata, as the next three
 	Tags       []string          `json:"tags,omitempty"`
-	CausedBy   string            `json:"caused_by,omitempty"` // the id of the event that caused this one
+	CausedBy   Causes            `json:"caused_by,omitempty"` // the ids of the events that caused this one; each becomes a tag
 	SID        string            `json:"sid,omitempty"`       // the session that it belongs to
 	OccurredAt time.Time         `json:"ts,omitzero"`
+}
+
+// Causes are ids of events. In JSON, one of them is a string.
+type Causes []string
+
+// MarshalJSON returns a string, or an array of strings.
+func (c Causes) MarshalJSON() ([]byte, error) {
+	if len(c) == 1 {
+		return json.Marshal(c[0])
+	}
+	return json.Marshal([]string(c))
 }
 
 // NewID returns a new, time-ordered id, for producers that need it before they add the event.
@@ -74,11 +85,6 @@ func RowOf(event Event) (Row, error) {
 	if err := domain.CheckJSON(slices.Concat([]byte("[["), event.Payload, []byte("]]"))); err != nil {
 		return Row{}, domain.Errorf(domain.CodeInvalidJSON, "payload", "%s", err)
 	}
-	if event.CausedBy != "" {
-		if cause, err := domain.ParseEventID(event.CausedBy); err != nil || cause.IsZero() {
-			return Row{}, domain.Errorf(domain.CodeInvalidRequest, "caused_by", "%q is not a valid event id (a UUID)", event.CausedBy)
-		}
-	}
 	if len(event.SID) > domain.MaxSIDBytes {
 		return Row{}, domain.Errorf(domain.CodeInvalidRequest, "sid", "it has %d bytes; it may have %d", len(event.SID), domain.MaxSIDBytes)
 	}
@@ -105,7 +111,19 @@ func RowOf(event Event) (Row, error) {
 
 // checkTexts refuses texts that the log cannot store, in the fields that accept any text.
 func (e *Event) checkTexts() error {
-	if _, err := domain.CheckTags("tags", slices.Clone(e.Tags)); err != nil {
+	tags, err := domain.CheckTags("tags", slices.Clone(e.Tags))
+	if err != nil {
+		return err
+	}
+	var causes []domain.EventID
+	for _, text := range e.CausedBy {
+		cause, err := domain.ParseEventID(text)
+		if err != nil || cause.IsZero() {
+			return domain.Errorf(domain.CodeInvalidRequest, "caused_by", "%q is not a valid event id (a UUID)", text)
+		}
+		causes = append(causes, cause)
+	}
+	if _, err := domain.TagCauses("caused_by", tags, causes...); err != nil {
 		return err
 	}
 	where := ""

@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ func TestRowOf(t *testing.T) {
 	id, cause := outbox.NewID(), outbox.NewID()
 	row, err := outbox.RowOf(outbox.Event{
 		ID: strings.ToUpper(id), Topic: "order", Key: "1-2", Type: "OrderPaid", Payload: json.RawMessage(`{"a":"<b>"}`), Headers: map[string]string{"h": "v"},
-		Tags: []string{"t"}, CausedBy: cause, SID: "s", OccurredAt: time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC),
+		Tags: []string{"t"}, CausedBy: outbox.Causes{cause}, SID: "s", OccurredAt: time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC),
 	})
 	want := `{"id":"` + id + `","topic":"order","key":"1-2","type":"OrderPaid","payload":{"a":"<b>"},"headers":{"h":"v"},"tags":["t"],"caused_by":"` + cause + `","sid":"s","ts":"2026-03-01T09:30:00Z"}`
 	if err != nil || string(row.Message) != want || row.ID != id || row.Stream != "order-1-2" {
@@ -33,6 +34,11 @@ func TestRowOf(t *testing.T) {
 func TestRowOfRefuses(t *testing.T) {
 	t.Parallel()
 	payload := json.RawMessage("1")
+	cause := outbox.NewID()
+	var thirtyTwo []string
+	for i := range domain.MaxTags {
+		thirtyTwo = append(thirtyTwo, fmt.Sprintf("t:%d", i))
+	}
 	for _, c := range []struct {
 		event outbox.Event
 		where string
@@ -51,8 +57,9 @@ func TestRowOfRefuses(t *testing.T) {
 		{outbox.Event{Topic: "a", Payload: payload, Headers: map[string]string{"h": "\x00"}}, "headers"},
 		{outbox.Event{Topic: "a", Payload: payload, ID: "x"}, "id"},
 		{outbox.Event{Topic: "a", Payload: payload, ID: "00000000-0000-0000-0000-000000000000"}, "id"},
-		{outbox.Event{Topic: "a", Payload: payload, CausedBy: "x"}, "caused_by"},
-		{outbox.Event{Topic: "a", Payload: payload, CausedBy: "00000000-0000-0000-0000-000000000000"}, "caused_by"},
+		{outbox.Event{Topic: "a", Payload: payload, CausedBy: outbox.Causes{cause, "x"}}, "caused_by"},
+		{outbox.Event{Topic: "a", Payload: payload, CausedBy: outbox.Causes{"00000000-0000-0000-0000-000000000000"}}, "caused_by"},
+		{outbox.Event{Topic: "a", Payload: payload, Tags: thirtyTwo, CausedBy: outbox.Causes{cause}}, "caused_by"},
 		{outbox.Event{Topic: "a", Payload: nested(domain.MaxJSONDepth - 1)}, "payload"}, // it is published in an object in an array
 		{outbox.Event{Topic: "a", Payload: payload, SID: strings.Repeat("\xff", domain.MaxSIDBytes)}, "sid"},
 		{outbox.Event{Topic: "a", Payload: payload, Headers: map[string]string{"h": "\xff"}}, "headers"},

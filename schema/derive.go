@@ -106,7 +106,7 @@ func (s *Schemas) tagged(ctx context.Context, tenant domain.TenantID, x *index, 
 }
 
 // AppendAnyway appends events that are not checked: changes of projections, and reports. Those whose tags cannot be derived
-// have none.
+// have only the given ones.
 func (s *Schemas) AppendAnyway(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
 	x, err := s.cache.index(ctx, tenant)
 	if err != nil {

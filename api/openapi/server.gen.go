@@ -1280,8 +1280,8 @@ type Message struct {
 	// Tags The event's tags. Kept in the metadata as well.
 	Tags Tags `json:"tags,omitempty"`
 
-	// CausedBy The id of the event that this one follows from. Kept in the metadata.
-	CausedBy *UUID `json:"caused_by,omitempty"`
+	// CausedBy The id of the event that this one follows from, or several. Kept in the metadata. Each adds the tag `cause:<id>`.
+	CausedBy []UUID `json:"caused_by,omitempty"`
 
 	// Sid The session that it belongs to; at most 200 bytes. Kept in the metadata.
 	Sid *string `json:"sid,omitempty"`

@@ -67,7 +67,7 @@ func (d *bodyReader) readMessages(where string) ([]domain.Message, error) {
 }
 
 // messageFields are the fields of a message. The first two are required, and the last four become metadata. The tags are
-// in the metadata as well as the event's, as they were before events had tags.
+// in the metadata as well as the event's, as they were before events had tags, and the causes are tags as well.
 var messageFields = []string{"topic", "payload", "key", "id", "type", "ts", "headers", "tags", "caused_by", "sid"}
 
 // metadataAt is the index of the first field that becomes metadata.
@@ -79,6 +79,7 @@ type messageMetadata [4]json.RawMessage
 // readMessage decodes a message. If it fails, at is the field that it was reading, or empty.
 func (d *bodyReader) readMessage() (message domain.Message, at string, err error) {
 	var metadata messageMetadata
+	var causes []domain.EventID
 	given, at, err := d.readObject(messageFields, func(name string) (err error) {
 		switch name {
 		case "topic":
@@ -95,9 +96,16 @@ func (d *bodyReader) readMessage() (message domain.Message, at string, err error
 			message.OccurredAt, err = d.readTime()
 		default:
 			var raw json.RawMessage
-			if raw, err = d.readMetadata(name); err == nil && name == "tags" {
-				inner := bodyReader{text: raw, scan: domain.NewJSONScanner(raw)}
+			raw, err = d.readMetadata(name)
+			inner := bodyReader{text: raw, scan: domain.NewJSONScanner(raw)}
+			switch {
+			case err != nil:
+			case name == "tags":
 				message.Tags, err = inner.readTags()
+			case name == "caused_by":
+				if causes, err = inner.readCauses(); len(causes) == 1 {
+					raw = bytes.Trim(raw, "[ \t\r\n]") // readers of the metadata find one cause as a string
+				}
 			}
 			metadata[slices.Index(messageFields[metadataAt:], name)] = raw
 		}
@@ -106,6 +114,11 @@ func (d *bodyReader) readMessage() (message domain.Message, at string, err error
 	if err == nil {
 		if at = given.missing(messageFields[:2]); at != "" {
 			err = domain.Errorf(domain.CodeInvalidRequest, "", "required, but missing")
+		}
+	}
+	if err == nil {
+		if message.Tags, err = domain.TagCauses("", message.Tags, causes...); err != nil {
+			at = "caused_by"
 		}
 	}
 	message.Metadata = metadata.join()
@@ -151,8 +164,6 @@ func (d *bodyReader) readMetadata(field string) (json.RawMessage, error) {
 			}
 			return err
 		})
-	case "caused_by":
-		_, err = inner.readID()
 	case "sid":
 		var text string
 		if text, err = inner.readString(""); err == nil && (text == "" || len(text) > domain.MaxSIDBytes) {
@@ -160,6 +171,29 @@ func (d *bodyReader) readMetadata(field string) (json.RawMessage, error) {
 		}
 	}
 	return raw, err
+}
+
+// readCauses reads the id of an event, or an array of ids.
+func (d *bodyReader) readCauses() (causes []domain.EventID, err error) {
+	read := func() error {
+		id, err := d.readID()
+		causes = append(causes, id)
+		return err
+	}
+	if d.text[0] != '[' {
+		err = read()
+		return causes, err
+	}
+	err = d.scan.Array(func(i int) error {
+		if i == domain.MaxTags {
+			return domain.Errorf(domain.CodeTooLarge, "", "there are more than %d causes", domain.MaxTags)
+		}
+		return read()
+	})
+	if err == nil && len(causes) == 0 {
+		err = domain.Errorf(domain.CodeInvalidRequest, "", "give at least one cause, or leave the field out")
+	}
+	return causes, err
 }
 
 // join builds the event's metadata, or returns nil if there is none.

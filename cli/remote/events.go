@@ -61,6 +61,8 @@ type eventsFlags struct {
 	eventPeriod
 	query, format string
 	tags          []string
+	causes        []string
+	correlation   string
 	from, count   int64
 	backward      bool
 }
@@ -79,7 +81,9 @@ sends them.`,
 		Example: `  manifold events order-7
   manifold events order --types OrderPlaced --since 2026-03-01 --until 2026-03-02
   manifold events --backward --count 20
-  manifold events --tags correlation:checkout-7 --since 90m
+  manifold events --correlation checkout-7 --since 90m
+  manifold events --cause 0190d3a4-5b6c-7def-8123-456789abcde0
+  manifold events --tags course:c1,student:s2
   manifold events --query '{"items": [{"tags": ["course:c1"]}, {"tags": ["course:c2"]}]}'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: to.run(func(ctx context.Context, c *call) error {
@@ -87,6 +91,7 @@ sends them.`,
 			if len(c.args) == 1 {
 				source = c.args[0]
 			}
+			f.tagCauses()
 			if err := f.check(c, source); err != nil {
 				return err
 			}
@@ -107,12 +112,24 @@ sends them.`,
 	to.bind(command, "MANIFOLD_KEY")
 	f.bind(command)
 	command.Flags().StringSliceVar(&f.tags, "tags", nil, "only events with all of these tags, separated by commas")
+	command.Flags().StringArrayVar(&f.causes, "cause", nil, "only events caused by the event with this id: those with the tag cause:ID; may be repeated")
+	command.Flags().StringVar(&f.correlation, "correlation", "", "only events of this process: those with the tag correlation:NAME")
 	queryFlag(command, &f.query, "")
 	command.Flags().Int64Var(&f.from, "from", 0, "begin with this position, or of a stream with this version")
 	command.Flags().BoolVar(&f.backward, "backward", false, "the newest events first")
 	command.Flags().Int64Var(&f.count, "count", 0, "at most this many events (default: all)")
 	formatFlags(command, &f.format)
 	return command
+}
+
+// tagCauses makes the causes and the correlation tags to look for. The service writes ids in lower case.
+func (f *eventsFlags) tagCauses() {
+	for _, cause := range f.causes {
+		f.tags = append(f.tags, "cause:"+strings.ToLower(cause))
+	}
+	if f.correlation != "" {
+		f.tags = append(f.tags, "correlation:"+f.correlation)
+	}
 }
 
 func (f *eventsFlags) check(c *call, source string) error {
@@ -127,9 +144,9 @@ func (f *eventsFlags) check(c *call, source string) error {
 	case stream && len(f.types) > 0:
 		return errors.New("--types needs a category or the whole log; a stream is read with all its types")
 	case f.query != "" && (source != allStreams || len(f.types) > 0 || len(f.tags) > 0):
-		return errors.New("--query cannot be combined with a category, a stream, --types or --tags; put types and tags into the query")
+		return errors.New("--query cannot be combined with a category, a stream, --types, --tags, --cause or --correlation; put types and tags into the query")
 	case len(f.tags) > 0 && source != allStreams:
-		return errors.New("--tags cannot be combined with a category or a stream; tags are looked for in the whole log")
+		return errors.New("--tags, --cause and --correlation cannot be combined with a category or a stream; tags are looked for in the whole log")
 	}
 	return checkFormat(c, &f.format)
 }

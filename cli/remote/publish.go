@@ -32,7 +32,7 @@ type publishFlags struct {
 	key     string
 	kind    string
 	id      string
-	cause   string
+	causes  []string
 	sid     string
 	at      string
 	headers []string
@@ -90,7 +90,7 @@ nothing, and prints the position of the first one. Set the service's key in MANI
 	flags.StringVar(&f.id, "id", "", "the event's id, a UUID (default: a new one)")
 	flags.StringArrayVar(&f.headers, "header", nil, "NAME=VALUE, kept in the metadata; may be repeated")
 	flags.StringArrayVar(&f.tags, "tag", nil, "a tag of the event, such as course:c1; may be repeated")
-	flags.StringVar(&f.cause, "caused-by", "", "the id of the event that caused this one")
+	flags.StringArrayVar(&f.causes, "caused-by", nil, "the id of the event that caused this one; may be repeated")
 	flags.StringVar(&f.sid, "sid", "", "the id of the session")
 	flags.StringVar(&f.at, "ts", "", "when it happened, as RFC 3339")
 	flags.BoolVar(&f.lines, "lines", false, "with -: each line is the payload of a message")
@@ -105,7 +105,7 @@ func (f *publishFlags) read(topic string) error {
 	for _, field := range []struct {
 		given string
 		to    **string
-	}{{f.key, &m.Key}, {f.kind, &m.Type}, {f.id, &m.Id}, {f.cause, &m.CausedBy}, {f.sid, &m.Sid}} {
+	}{{f.key, &m.Key}, {f.kind, &m.Type}, {f.id, &m.Id}, {f.sid, &m.Sid}} {
 		if field.given != "" {
 			*field.to = &field.given
 		}
@@ -119,6 +119,9 @@ func (f *publishFlags) read(topic string) error {
 			m.Headers = &map[string]string{}
 		}
 		(*m.Headers)[name] = value
+	}
+	if len(f.causes) > 0 {
+		m.CausedBy = f.causes
 	}
 	if len(f.tags) > 0 {
 		m.Tags = f.tags

@@ -48,6 +48,9 @@ func foldChanges(t testing.TB, events []domain.Event, name string) map[string]st
 		if event.Type != name+".changed" || !ids[metadata.CausedBy] {
 			t.Errorf("%s at %d is a %s, caused by %q", event.Stream, event.Position, event.Type, metadata.CausedBy)
 		}
+		if len(event.Tags) != 1 || event.Tags[0] != "cause:"+metadata.CausedBy {
+			t.Errorf("%s at %d has the tags %q, and was caused by %s", event.Stream, event.Position, event.Tags, metadata.CausedBy)
+		}
 		if before, ok := streams[event.Stream]; ok && before != c.Document {
 			t.Errorf("%s is of %q and of %q", event.Stream, before, c.Document)
 		}

@@ -305,7 +305,7 @@ func (w *writer) append(ctx context.Context, chunk []*touched, emptyStreams map[
 			bytes = len(data)
 		}
 		request.Streams = append(request.Streams, domain.StreamAppend{Stream: t.stream, Expected: expected, Events: []domain.NewEvent{{
-			ID: domain.NewEventID(), Type: category, Data: data, Metadata: json.RawMessage(`{"caused_by":"` + t.by.ID.String() + `"` + tracing.Metadata(t.by.Metadata) + `}`),
+			ID: domain.NewEventID(), Type: category, Data: data, Tags: []string{domain.CauseTag(t.by.ID)}, Metadata: json.RawMessage(`{"caused_by":"` + t.by.ID.String() + `"` + tracing.Metadata(t.by.Metadata) + `}`),
 		}}})
 	}
 	return flush()

@@ -99,6 +99,7 @@ func newReport(id domain.EventID, stream, eventType string, at time.Time, data a
 	}
 	event := domain.NewEvent{ID: id, Type: eventType, Data: text, OccurredAt: at}
 	if !cause.IsZero() {
+		event.Tags = []string{domain.CauseTag(cause)}
 		event.Metadata = json.RawMessage(`{"caused_by":"` + cause.String() + `"}`)
 	}
 	return domain.StreamAppend{Stream: stream, Expected: domain.Any, Events: []domain.NewEvent{event}}, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -43,8 +44,8 @@ func TestADeadLetterBecomesOneEventPerParking(t *testing.T) {
 	}
 	if data["group"] != "send-mail" || data["position"] != float64(first) || data["stream"] != "order-1" || data["type"] != "Added" ||
 		data["attempts"] != 1.0 || data["reason"] != "the mail server said no" || data["deadLetteredAt"] == nil || len(data) != 8 ||
-		!strings.Contains(string(reports[0].Metadata), data["eventId"].(string)) {
-		t.Errorf("the report is %s, %s", reports[0].Data, reports[0].Metadata)
+		!strings.Contains(string(reports[0].Metadata), data["eventId"].(string)) || !slices.Equal(reports[0].Tags, []string{"cause:" + data["eventId"].(string)}) {
+		t.Errorf("the report is %s, %s, with the tags %q", reports[0].Data, reports[0].Metadata, reports[0].Tags)
 	}
 	if n, err := b.groups.Replay(t.Context(), tenant, "send-mail", domain.EventID{}); err != nil || n != 2 {
 		t.Fatal(n, err)

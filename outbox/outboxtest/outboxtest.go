@@ -123,7 +123,7 @@ func testRows(t *testing.T, b *box) {
 	id := outbox.NewID()
 	event := outbox.Event{
 		ID: id, Topic: "order", Key: "1001", Type: "OrderPaid", Payload: json.RawMessage(`{"note":"<é>","n":1.50}`), Headers: map[string]string{"region": "eu"},
-		Tags: []string{"a", "b"}, CausedBy: outbox.NewID(), SID: "s-1", OccurredAt: time.Date(2026, 3, 1, 9, 30, 0, 123456000, time.UTC),
+		Tags: []string{"a", "b"}, CausedBy: outbox.Causes{outbox.NewID(), outbox.NewID()}, SID: "s-1", OccurredAt: time.Date(2026, 3, 1, 9, 30, 0, 123456000, time.UTC),
 	}
 	before := time.Now().Add(-time.Minute)
 	if err := b.Add(t.Context(), event, outbox.Event{Topic: "ping", Payload: json.RawMessage("null")}); err != nil {

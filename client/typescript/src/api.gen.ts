@@ -116,8 +116,8 @@ export interface Message {
   headers?: Record<string, string>;
   /** The event's tags. Kept in the metadata as well. */
   tags?: Tags;
-  /** The id of the event that this one follows from. Kept in the metadata. */
-  caused_by?: UUID;
+  /** The id of the event that this one follows from, or several. Kept in the metadata. Each adds the tag `cause:<id>`. */
+  caused_by?: UUID | UUID[];
   /** The session that it belongs to; at most 200 bytes. Kept in the metadata. */
   sid?: string;
   /** When it happened, by the client's word; RFC 3339, kept to the microsecond. */
@@ -2947,10 +2947,10 @@ export abstract class Operations {
    *
    * Appends a message, or an array of up to 1,000: all of them or none, in order, whatever the versions of their streams. The
    * topic is a category. With a `key` the event goes to the stream `topic-key`; without one it goes to a separate stream,
-   * `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata, and `tags` are its tags. The answer is 201 if the
-   * messages were published, and 200 if all of them exist already, with their original positions. Give messages ids, or give
-   * the request an `Idempotency-Key`, and a repeated request never publishes twice. The body may be compressed
-   * (`Content-Encoding: gzip` or `zstd`).
+   * `topic-<event id>`. `headers`, `tags`, `caused_by` and `sid` become the event's metadata. Its tags are `tags`, and
+   * `cause:<id>` for each id in `caused_by`. The answer is 201 if the messages were published, and 200 if all of them exist
+   * already, with their original positions. Give messages ids, or give the request an `Idempotency-Key`, and a repeated
+   * request never publishes twice. The body may be compressed (`Content-Encoding: gzip` or `zstd`).
    *
    * CloudEvents are accepted in each of their forms: one as JSON, a batch, or one in the binary form, with `ce-` headers and
    * its data as the body. Their topic is `topic`, or else their type; their key is `key`, or else their subject.

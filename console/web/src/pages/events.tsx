@@ -267,11 +267,12 @@ function Details({ id }: { id: string }) {
 const mostCauses = 10;
 
 const causeOf = ({ metadata }: LogEvent): string | undefined => {
-  const cause = (metadata as { causationId?: unknown } | undefined)?.causationId;
+  const { causationId, caused_by } = (metadata ?? {}) as { causationId?: unknown; caused_by?: unknown };
+  const cause = causationId ?? (Array.isArray(caused_by) ? caused_by[0] : caused_by);
   return typeof cause === "string" && /^[0-9a-f-]{36}$/.test(cause) ? cause : undefined;
 };
 
-/** The events that led to an event, as `causationId` in their metadata says it. */
+/** The events that led to an event, as `causationId` or `caused_by` in their metadata says it. */
 function Causes({ of }: { of: LogEvent }) {
   const { client } = useSession();
   const chain = useData(async (signal) => {
