@@ -111,7 +111,11 @@ func engineModel(t *testing.T, at site, r *rand.Rand, o engineOptions, kill func
 	}
 	var subjects []*subject
 	for n := range 4 {
-		s := &subject{engineOptions: o, rule: drawRule(r, o.modes...), shared: n%2 == 0 && !o.own, chance: rand.New(rand.NewPCG(r.Uint64(), 0)), ended: make(map[string]int), trouble: trouble}
+		drawn := drawRule(r, o.modes...)
+		if n == 3 { // parked documents among several of an event, in every run
+			drawn.maps, drawn.spreads, drawn.parks, drawn.mode = false, true, true, "async"
+		}
+		s := &subject{engineOptions: o, rule: drawn, shared: n%2 == 0 && !o.own, chance: rand.New(rand.NewPCG(r.Uint64(), 0)), ended: make(map[string]int), trouble: trouble}
 		s.target, s.was = &target{by: w.operator, name: fmt.Sprint("subject-", n), tenants: w.tenants}, s.rule.String()
 		if !s.shared {
 			p := w.tenants[r.IntN(len(w.tenants))]

@@ -62,6 +62,33 @@ func TestADeadLetterBecomesOneEventPerParking(t *testing.T) {
 	})
 }
 
+// The service's consumers have dead letters, too.
+func TestDeadLettersOfWebhooksAndEgressAreReported(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	from := domain.GroupDefinition{From: "start", Selection: domain.Selection{Categories: []string{"order"}}, BatchSize: 1, MaxInFlight: 1, MaxAttempts: 1}
+	secret := webhook.Secret{ID: webhook.NewSecretID(), Key: []byte("key")}
+	_, _, err := b.store.PutWebhook(t.Context(), tenant, "mail", webhook.Definition{URL: "https://mail.example"}, from, 0, secret)
+	tablestest.Must(t, err)
+	_, _, err = b.groups.Put(t.Context(), tenant, domain.ServiceGroup(domain.ServiceEgress, "data-lake"), from)
+	tablestest.Must(t, err)
+	b.mustLook(t, tenant)
+	b.add(t, tenant, "order-1", `{}`)
+	for group, want := range map[string]string{
+		domain.ServiceGroup(domain.ServiceWebhook, "mail"):     "dlq.webhook.mail-order-1 EventDeadLettered",
+		domain.ServiceGroup(domain.ServiceEgress, "data-lake"): "dlq.egress.data_lake-order-1 EventDeadLettered",
+	} {
+		if n := b.park(t, tenant, group); n != 1 {
+			t.Fatalf("%d events of %s are parked", n, group)
+		}
+		b.mustLook(t, tenant)
+		if got := summary(b.reports(t, tenant)); !strings.Contains(got, want) {
+			t.Errorf("the reports are %s, want %s", got, want)
+		}
+	}
+}
+
 // A consumer of reports that fails makes no further reports.
 func TestReportsAboutReportsEnd(t *testing.T) {
 	t.Parallel()
