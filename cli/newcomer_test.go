@@ -60,7 +60,7 @@ func TestFirstCommands(t *testing.T) {
 	}
 	want(`VERSION +TAKEN +TAG\n12 `, cli("snapshot", "list", "order-1"), 0)
 	want(`"total": 26`, cli("snapshot", "show", "order-1"), 0)
-	want(`(?s)^version 12 of order-1, .*"total": 26`, cli("snapshot", "take", "order-1"), 0)
+	want(`"total": 26[\s\S]*version 12 of order-1, taken at`, cli("snapshot", "take", "order-1"), 0)
 	want(`"tag": *"mine"`, cli("snapshot", "take", "order-1", "--state", "7", "--version", "2", "--tag", "mine", "--json"), 0)
 	want(`--version and --tag need --state`, cli("snapshot", "take", "order-1", "--version", "3"), 1)
 	want(`--state is not JSON`, cli("snapshot", "take", "order-1", "--state", "x"), 1)

@@ -91,6 +91,28 @@ func TestImportAndExport(t *testing.T) {
 			t.Errorf("%v gives %+v", wrong, o)
 		}
 	}
+	// A part of the log: categories, positions, a period.
+	must(t, acme, "publish", "invoice", "1", "--key", "1")
+	invoice := must(t, acme, "export", "--categories", "invoice")
+	at := strings.TrimSuffix(strings.TrimPrefix(recorded.FindString(invoice), `"recordedAt":"`), `"`)
+	for _, c := range []struct {
+		flags  []string
+		events int
+		first  string
+	}{
+		{[]string{"--categories", "invoice"}, 1, `"position":5001`},
+		{[]string{"--categories", "order,invoice", "--from", "5000"}, 2, `"position":5000`},
+		{[]string{"--categories", "order", "--from", "5000"}, 1, `"position":5000`},
+		{[]string{"--categories", "order", "--to", "3"}, 3, `"position":1`},
+		{[]string{"--since", at}, 1, `"position":5001`},
+		{[]string{"--until", at, "--from", "4999"}, 2, `"position":4999`},
+		{[]string{"--since", at, "--categories", "order"}, 0, ""},
+	} {
+		out := must(t, acme, append([]string{"export"}, c.flags...)...)
+		if first, _, _ := strings.Cut(out, "\n"); strings.Count(out, "\n") != c.events || !strings.Contains(first, c.first) {
+			t.Errorf("%q exports %d events, the first of which is %.200s", c.flags, strings.Count(out, "\n"), first)
+		}
+	}
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(export), ".manifold-*")); err != nil || len(left) > 0 {
 		t.Errorf("the export leaves %v, %v", left, err)
 	}
