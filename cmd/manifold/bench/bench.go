@@ -44,6 +44,7 @@ type flags struct {
 	schema                             bool  // whether appends are validated
 	inline                             int   // projections into which appends fold
 	backlog                            int   // events that a tenant lags behind
+	rare                               int   // one event in this many is of the rare type; 0: none
 	partitions                         int   // of a group; 0: none
 	gateway                            bool  // consume over the gateway
 	dead                               int   // webhooks

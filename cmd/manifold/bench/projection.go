@@ -20,6 +20,9 @@ const orders = `{"name":"bench-orders","database":%q,"source":{"categories":["or
 	`"OrderPlaced":"merge(doc, {\"events\": doc.events + 1, \"customer\": event.data.customer})",` +
 	`"*":"merge(doc, {\"events\": doc.events + 1})"}}`
 
+// disputes is orders with only the events of rareType, of whatever category.
+const disputes = `{"name":"bench-orders","database":%q,"initial":{"events":0},"on":{"` + rareType + `":"merge(doc, {\"events\": doc.events + 1})"}}`
+
 const ordersPath = "/v1/projections/bench-orders"
 
 func (f *flags) projectionFlags(command *cobra.Command) {
@@ -77,7 +80,7 @@ func (r *run) startLoaded(ctx context.Context) (*wire, error) {
 		}
 		tenants, key = append(others, s.tenant), s.operator
 	}
-	if err := r.fillLogs(ctx, history{events: r.events, streams: r.documents}, tenants...); err != nil {
+	if err := r.fillLogs(ctx, history{events: r.events, streams: r.documents, rare: r.rare}, tenants...); err != nil {
 		return nil, err
 	}
 	return r.dial(key)

@@ -22,8 +22,12 @@ rows over one connection.
 
 With --rate, one tenant's log grows meanwhile, and its documents are read: by id at twice the rate, and as soon as they contain
 an append. The figures are the latencies of reads before the rebuild, while it builds, and from its validation until a second
-after its swap; and the live lag, from the answer to an append until a read with minPosition returns the document.`,
+after its swap; and the live lag, from the answer to an append until a read with minPosition returns the document.
+
+With --rare N, one event in N is of another type than the rest, and the projection folds only that type, of all categories. The
+rate still counts all events of the log; with --rare 1 they are all of that type.`,
 		rebuild, "events", "documents")
+	command.Flags().IntVar(&f.rare, "rare", 0, "project only a type without naming categories; one event in this many is of it")
 	command.Flags().Float64Var(&f.rate, "rate", 0, "events appended per second during the rebuild")
 	command.Flags().DurationVar(&f.warmUp, "warm-up", time.Second, "with --rate: how long to run before measuring")
 	command.Flags().DurationVar(&f.duration, "duration", 4*time.Second, "with --rate: how long to measure before the rebuild")
@@ -32,12 +36,19 @@ after its swap; and the live lag, from the answer to an append until a read with
 }
 
 func rebuild(ctx context.Context, r *run) error {
+	definition := orders
+	if r.rare > 0 {
+		if r.rate > 0 {
+			return errors.New("--rare and --rate cannot be combined: the events appended meanwhile are of other types")
+		}
+		definition = disputes
+	}
 	w, err := r.startLoaded(ctx)
 	if err != nil {
 		return err
 	}
 	r.log("projecting")
-	if err := r.catchUp(ctx, w, w, orders, ordersPath); err != nil {
+	if err := r.catchUp(ctx, w, w, definition, ordersPath); err != nil {
 		return err
 	}
 	if err := execute(ctx, r.db.super, "checkpoint"); err != nil {
@@ -57,6 +68,9 @@ func rebuild(ctx context.Context, r *run) error {
 	r.Name, r.Clients = r.projectionName("rebuild"), 1
 	if r.rate > 0 {
 		r.Name += fmt.Sprintf(" --rate %.0f", r.rate)
+	}
+	if r.rare > 0 {
+		r.Name += fmt.Sprintf(" --rare %d", r.rare)
 	}
 	r.addUsagePerEvent(usage, int64(r.events))
 	live.addFigures(&r.Result, times)
