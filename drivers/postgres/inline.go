@@ -125,6 +125,9 @@ func (d *Driver) SaveIn(build domain.Build, tenant domain.TenantID, batch driver
 			Params: [][]byte{pg.TenantParam(tenant), pg.Int8Param(build.Number), []byte(deletion.ID), pg.Int8Param(deletion.Version)},
 		})
 	}
+	if d.keepsKeys(build) {
+		statements = append(statements, keysIn(build, params[:2:2], batch)...)
+	}
 	return statements, nil
 }
 

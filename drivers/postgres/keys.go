@@ -22,8 +22,8 @@ import (
 //
 // A save writes the keys of its documents, from the documents as they are stored. It also moves the row with place 0 and
 // the empty id, the keys' own checkpoint. Keys are complete as long as that is the build's checkpoint. Where it is not,
-// since an earlier release or an append has saved documents, queries read the documents. Repairs by an earlier release,
-// which do not move the checkpoint, go unnoticed until the document is saved again.
+// since an earlier release has saved documents, queries read the documents. Repairs by an earlier release, which do not
+// move the checkpoint, go unnoticed until the document is saved again.
 
 const keysTable = schema + "." + drivers.KeysTable // needs no quotes
 
@@ -84,35 +84,73 @@ const (
 		where m.tenant_id = $1::uuid and m.build = $2::bigint and m.id = '' and m.place = 0)`
 )
 
-// saveKeys returns the step that writes the keys of stored documents. New documents have none yet. Of others, it writes
-// those that differ: "on conflict" would lock and log the rows of the same keys, too. They are looked up by a subquery that
-// cannot become a join, which might read all of the build's keys for each document.
+// saveKeys returns the step that writes the keys of stored documents.
 func saveKeys(build domain.Build, key [][]byte, mark []byte, documents []domain.Document, isNew bool) statement {
 	values := make([]string, len(build.Indexes))
 	for i, path := range build.Indexes {
 		values[i] = "(" + strconv.Itoa(i+1) + "::smallint, " + keyExpression(pathExpression(literals(path), false)) + ")"
 	}
-	var changed string
-	if !isNew {
-		changed = `
-			where (select s.key from ` + keysTable + ` s where s.tenant_id = $1::uuid and s.build = $2::bigint and s.id = d.id and s.place = p.place) is distinct from p.key
-			on conflict (tenant_id, build, id, place) do update set key = excluded.key`
-	}
 	return statement{
 		unprepared: true,
-		sql: `insert into ` + keysTable + ` as k (tenant_id, build, id, place, key)
+		sql:        saveKeysSQL("(values "+strings.Join(values, ", ")+")", isNew),
+		encodeArgs: func() [][]byte { return append(key[:2:2], mark, idsParam(documents)) },
+	}
+}
+
+// saveKeysSQL writes the keys of stored documents, from rows of places and keys. New documents have none yet. Of others,
+// it writes those that differ: "on conflict" would lock and log the rows of the same keys, too. They are looked up by a
+// subquery that cannot become a join, which might read all of the build's keys for each document.
+func saveKeysSQL(rows string, isNew bool) string {
+	sql := `insert into ` + keysTable + ` as k (tenant_id, build, id, place, key)
 			select d.tenant_id, d.build, d.id, p.place, p.key
 			from unnest($4::text[]) as w (id)
 			cross join lateral (select t.* from ` + commonTable + ` t where t.tenant_id = $1::uuid and t.build = $2::bigint and t.id = w.id and ` + ifMoved + ` offset 0) d
-			cross join lateral (values ` + strings.Join(values, ", ") + `) as p (place, key)` + changed,
-		encodeArgs: func() [][]byte {
-			ids := make([]string, len(documents))
-			for i := range documents {
-				ids[i] = documents[i].ID
-			}
-			return append(key[:2:2], mark, pg.TextsParam(ids))
-		},
+			cross join lateral ` + rows + ` as p (place, key)`
+	if isNew {
+		return sql
 	}
+	return sql + `
+			where (select s.key from ` + keysTable + ` s where s.tenant_id = $1::uuid and s.build = $2::bigint and s.id = d.id and s.place = p.place) is distinct from p.key
+			on conflict (tenant_id, build, id, place) do update set key = excluded.key`
+}
+
+func idsParam(documents []domain.Document) []byte {
+	ids := make([]string, len(documents))
+	for i := range documents {
+		ids[i] = documents[i].ID
+	}
+	return pg.TextsParam(ids)
+}
+
+// saveKeysIn is the statement of saveKeys in an append's transaction. There, statements stay prepared, so it is the same
+// one whatever the paths: they are an argument. A path in jsonpath leads, in strict mode, only through objects as well.
+var saveKeysIn = saveKeysSQL(`(
+				select i.place::smallint, `+keyExpression("jsonb_path_query_first(d.document, i.path::jsonpath, '{}', true)")+`
+				from unnest($5::text[]) with ordinality as i (path, place))`, false)
+
+// keysIn returns the statements that write the keys of a batch, and move their checkpoint, in an append's transaction that
+// has saved it.
+func keysIn(build domain.Build, key [][]byte, batch drivers.Batch) (statements []domain.Statement) {
+	mark := pg.Int8Param(batch.To)
+	if len(batch.Upserts) > 0 {
+		paths := make([]string, len(build.Indexes))
+		for i, declared := range build.Indexes {
+			paths[i] = `strict $."` + strings.Join(drivers.DeclaredPath(declared), `"."`) + `"`
+		}
+		statements = append(statements, domain.Statement{
+			Name: "manifold_save_keys", SQL: saveKeysIn, Params: append(key[:2:2], mark, idsParam(batch.Upserts), pg.TextsParam(paths)),
+		})
+	}
+	for _, deletion := range batch.Deletes {
+		remove := removeKeys(key, mark, deletion.ID)
+		statements = append(statements, domain.Statement{Name: "manifold_remove_keys", SQL: remove.sql, Params: remove.args})
+	}
+	name := "manifold_move_keys"
+	if batch.From == 0 {
+		name = "manifold_first_keys"
+	}
+	move := moveKeys(key, mark, batch.From, batch.To)
+	return append(statements, domain.Statement{Name: name, SQL: move.sql, Params: move.args})
 }
 
 // removeKeys returns the step that removes the keys of a document that is no longer stored.

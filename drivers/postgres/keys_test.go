@@ -6,12 +6,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
 )
 
 // ofOne returns a build of a tenant's own projection that declares indexes, and the same as an earlier release sees it,
@@ -39,12 +42,13 @@ func keys(t *testing.T, db pgtest.DB, build domain.Build) (documents, checkpoint
 }
 
 // Pages in the order of a declared path are those of the documents, whichever release has saved them and in whatever
-// batches: page by page, in both directions, with and without a filter.
+// batches, with an append or not: page by page, in both directions, with and without a filter.
 func TestKeysAgreeWithTheDocuments(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	driver := open(t, db)
 	t.Cleanup(driver.Close)
+	app := db.Pool(t, migrations.RoleApp, 1)
 	number := int64(0)
 	values := []string{`1`, `2.5`, `"x"`, `"y"`, `null`, `true`, `[1]`, `"` + strings.Repeat("long", 100) + `"`}
 	orders := [][]domain.Order{
@@ -74,7 +78,9 @@ func TestKeysAgreeWithTheDocuments(t *testing.T) {
 				batch.Upserts = append(batch.Upserts, domain.Document{ID: fmt.Sprint("d", id), Version: version,
 					Data: []byte(fmt.Sprintf(`{"a": %s, "b": {"c": %s}, "d": %s}`, draw("a"), draw("c"), draw("d")))})
 			}
-			if err := driver.Save(t.Context(), by, tenant, batch); err != nil {
+			if !batch.IsRepair() && batch.To > 0 && rapid.Bool().Draw(r, "inline") {
+				saveIn(t, driver, app, by, tenant, batch)
+			} else if err := driver.Save(t.Context(), by, tenant, batch); err != nil {
 				t.Fatal(err)
 			}
 			at = batch.To
@@ -93,6 +99,33 @@ func TestKeysAgreeWithTheDocuments(t *testing.T) {
 			}
 		}
 	})
+}
+
+// saveIn saves a batch in a transaction of the appending login, as an append does.
+func saveIn(t *testing.T, driver *postgres.Driver, app *pgxpool.Pool, build domain.Build, tenant domain.TenantID, batch drivers.Batch) {
+	t.Helper()
+	statements, err := driver.SaveIn(build, tenant, batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = pgx.BeginFunc(t.Context(), app, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "select set_config('manifold.tenant', $1, true)", tenant.String()); err != nil {
+			return err
+		}
+		for _, s := range statements {
+			conn := tx.Conn()
+			if _, err := conn.Prepare(t.Context(), s.Name, s.SQL); err != nil { // once for each connection and name
+				return err
+			}
+			if result := conn.PgConn().ExecPrepared(t.Context(), s.Name, s.Params, []int16{1}, nil).Read(); result.Err != nil {
+				return fmt.Errorf("%s: %w", s.Name, result.Err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // drawRanges draws a filter of up to three ranges, of declared paths or of others, or nil.
@@ -171,6 +204,20 @@ func TestKeysFollowTheCheckpoint(t *testing.T) {
 	save(t, driver, plain, tenant, drivers.Batch{From: 6, To: 7, Upserts: documents(7, "w")})
 	save(t, driver, keyed, tenant, drivers.Batch{From: 7, To: 8, Upserts: documents(8, "v")})
 	expect("after a save by an earlier release", keyed, 3, 6)
+
+	app := db.Pool(t, migrations.RoleApp, 1)
+	inline, inlinePlain := ofOne(tenant, 3)
+	saveIn(t, driver, app, inline, tenant, drivers.Batch{To: 5, Upserts: documents(5, "x", "y")})
+	expect("after a save with the first append", inline, 2, 5)
+	saveIn(t, driver, app, inline, tenant, drivers.Batch{From: 5, To: 6, Upserts: documents(6, "z"), Deletes: []drivers.Deletion{{ID: "x", Version: 6}}})
+	expect("after one with another", inline, 2, 6)
+	saveIn(t, driver, app, inline, tenant, drivers.Batch{From: 6, To: 7})
+	expect("after one without documents", inline, 2, 7)
+	save(t, driver, inline, tenant, drivers.Batch{From: 7, To: 8, Upserts: documents(8, "v")})
+	expect("after a save without an append", inline, 3, 8)
+	saveIn(t, driver, app, inlinePlain, tenant, drivers.Batch{From: 8, To: 9, Upserts: documents(9, "w")})
+	saveIn(t, driver, app, inline, tenant, drivers.Batch{From: 9, To: 10, Upserts: documents(10, "u")})
+	expect("after one with an append to an earlier release", inline, 4, 8)
 
 	other, otherPlain := ofOne(tenant, 2)
 	save(t, driver, otherPlain, tenant, drivers.Batch{Upserts: documents(1, "x")})

@@ -10,6 +10,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/pg"
 )
 
 // rowsRead returns how many rows of a table were read in total, by its statistics. It waits until no
@@ -25,7 +27,7 @@ func statistics(t *testing.T, db pgtest.DB, table, expression string) (sum int64
 	var tables int64
 	for _, node := range db.Nodes(t) {
 		for others := 1; others > 0; {
-			err := node.QueryRow(t.Context(), "select count(*) from pg_stat_activity where usename in ('manifold_documents', 'manifold_views') and datname = current_database()").Scan(&others)
+			err := node.QueryRow(t.Context(), "select count(*) from pg_stat_activity where usename in ('manifold_documents', 'manifold_views', 'manifold_app') and datname = current_database()").Scan(&others)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,6 +70,11 @@ func TestPlansOutgrowTheirBeginning(t *testing.T) {
 			if err := driver.CreateTemporaryTable(t.Context(), build); err != nil {
 				t.Fatal(err)
 			}
+			app, err := pg.OpenPool(t.Context(), db.URL(migrations.RoleApp), 1, pg.AppSettings, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer app.Close()
 			var at int64
 			work := func() {
 				t.Helper()
@@ -89,8 +96,11 @@ func TestPlansOutgrowTheirBeginning(t *testing.T) {
 				save(t, driver, build, large, drivers.Batch{From: at, To: at + 1, Upserts: documents(at+1, fmt.Sprint("new ", at), "d00007", "d00008", "d00009"), New: 1,
 					Deletes: []drivers.Deletion{{ID: "d00001", Version: at + 1}, {ID: "d00002", Version: at + 1}, {ID: "d00003", Version: at + 1}}})
 				at++
+				saveIn(t, driver, app, build, large, drivers.Batch{From: at, To: at + 1, Upserts: documents(at+1, fmt.Sprint("inline ", at), "d00004"),
+					Deletes: []drivers.Deletion{{ID: "d00005", Version: at + 1}}})
+				at++
 			}
-			_, err := super.Exec(t.Context(), `insert into `+table+` select gen_random_uuid(), 1, 'd', 1, '{"version": 1}' from generate_series(1, 200)`)
+			_, err = super.Exec(t.Context(), `insert into `+table+` select gen_random_uuid(), 1, 'd', 1, '{"version": 1}' from generate_series(1, 200)`)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,6 +131,7 @@ func TestPlansOutgrowTheirBeginning(t *testing.T) {
 				work()
 			}
 			driver.Close()
+			app.Close()
 			// One scan of the tenant's documents reads all of them.
 			if read := rowsRead(t, db, table); read >= 50_000 {
 				t.Errorf("%d rows were read: some statement walks over all of the tenant's", read)
