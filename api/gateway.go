@@ -61,7 +61,7 @@ func (s *Server) gatewayConfig() gateway.Config {
 		},
 		Followed:   func(events int) { s.observeFollowed(wire.ByWebSocket, events) },
 		Delivered:  func(events int) { s.observeDelivered(wire.ByWebSocket, events) },
-		Deliveries: s.deliveries, Bodies: s.budgets.bodies, Log: s.log,
+		Deliveries: s.deliveries, Tracer: s.config.Tracer, Bodies: s.budgets.bodies, Log: s.log,
 		Timeout: s.timeout, StallTimeout: s.stallTimeout, Recheck: s.recheck, Heartbeat: s.heartbeat, AuthTimeout: s.authTimeout,
 	}
 }

@@ -197,6 +197,30 @@ func TestTraces(t *testing.T) {
 		t.Errorf("the event's metadata is %s, not %s", stored.Metadata, want)
 	}
 
+	// Messages of the gateway that append have spans, too. The projection and the groups do not read their events.
+	u.must(t, 200, nil, "PUT", "/v1/aggregates/b", []byte(`{"on": {"*": "merge(state, {})"}, "commands": {"Do": {"emit": [{"Done": "{'n': command.n}"}]}}}`))
+	for _, sent := range []struct{ op, fields, stream, trace string }{
+		{"PUBLISH", `"id": "3", "message": {"topic": "b", "key": "1", "payload": {"secret": "secret-data"}}`, "b-1", "4af7651916cd43dd8448eb211c80319c"},
+		{"COMMAND", `"id": "4", "stream": "b-2", "command": "Do", "data": {"n": 1}`, "b-2", "5af7651916cd43dd8448eb211c80319c"},
+	} {
+		must(ws.Write(t.Context(), websocket.MessageText, fmt.Appendf(nil, `{"op": %q, %s, "traceparent": "00-%s-b7ad6b7169203331-01"}`, sent.op, sent.fields, sent.trace)))
+		spans := collected.await(t, sent.trace, sent.op+" websocket", "append", "commit")
+		span := spans[sent.op+" websocket"]
+		if got := hex.EncodeToString(span.ParentSpanId); got != "b7ad6b7169203331" || span.Kind != v1.Span_SPAN_KIND_SERVER ||
+			attributeOf(span, "manifold.tenant") != tenant || !bytes.Equal(spans["append"].ParentSpanId, span.SpanId) {
+			t.Errorf("the message is %v, and its append %v", span, spans["append"])
+		}
+		var page client.EventList
+		u.must(t, 200, &page, "GET", "/v1/streams/"+sent.stream, nil)
+		if want := sent.trace + "-" + hex.EncodeToString(span.SpanId); len(page.Events) != 1 || !strings.Contains(string(page.Events[0].Metadata), want) {
+			t.Errorf("the events of %s are %v, want the trace %s", sent.op, page.Events, want)
+		}
+	}
+	must(ws.Write(t.Context(), websocket.MessageText, []byte(`{"op": "COMMAND", "id": "5", "stream": "b-2", "command": "Gone", "data": {}, "traceparent": "00-6af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}`)))
+	if refused := collected.await(t, "6af7651916cd43dd8448eb211c80319c", "COMMAND websocket")["COMMAND websocket"]; refused.Status.GetCode() == v1.Status_STATUS_CODE_ERROR {
+		t.Errorf("a refused command is a failure: %v", refused)
+	}
+
 	appendOne(*eventID("traces", 2), 201) // the trace begins here
 	own := strings.Split(<-received, "-")
 	collected.await(t, own[1], "appendToStream", "append", "commit", "fold sums", "webhook")

@@ -13,13 +13,15 @@ import (
 
 // command handles COMMAND. Commands and messages of one connection are appended in the order in which they arrive.
 func (g *connection) command(m *clientMessage) error {
+	header := g.traceHeader(&m.fields)
 	command, err := readCommand(&m.fields)
 	if err != nil {
 		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.add(g.published, m, func(ctx context.Context) error {
+	return g.add(g.published, m, g.traced(m.op, header, func(ctx context.Context) error {
+		command.Metadata = wire.WithTrace(header, command.Metadata)
 		outcome, err := g.config.Send(ctx, g.caller, command)
 		if err != nil {
 			return problem.OfEntry("", err)
@@ -28,7 +30,7 @@ func (g *connection) command(m *clientMessage) error {
 		a.b = append(append(a.b, ','), wire.AppendOutcome(nil, outcome, command.DryRun)[1:]...)
 		g.answer(a.b)
 		return nil
-	})
+	}))
 }
 
 func readCommand(f *messageFields) (aggregate.Command, error) {

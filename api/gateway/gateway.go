@@ -43,6 +43,8 @@ type Config struct {
 	Followed, Delivered func(events int)
 	// Deliveries records spans of events that were sent to followers and to consumers of groups; nil: none.
 	Deliveries *tracing.Deliveries
+	// Tracer begins the spans of operations that append; nil: none.
+	Tracer *tracing.Tracer
 	// Bodies is charged for messages that are being handled.
 	Bodies *fairshare.Budget
 	Log    *slog.Logger

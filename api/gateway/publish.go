@@ -10,6 +10,7 @@ import (
 
 // publish handles PUBLISH. Messages published on one connection are appended in the order in which they arrive.
 func (g *connection) publish(m *clientMessage) error {
+	header := g.traceHeader(&m.fields)
 	p, err := readPublication(&m.fields)
 	if err != nil {
 		return err
@@ -20,7 +21,8 @@ func (g *connection) publish(m *clientMessage) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.add(g.published, m, func(ctx context.Context) error {
+	return g.add(g.published, m, g.traced(m.op, header, func(ctx context.Context) error {
+		wire.KeepTrace(header, batch)
 		appended, err := g.config.Publish(ctx, g.caller, p, batch)
 		if err != nil {
 			return err
@@ -30,7 +32,7 @@ func (g *connection) publish(m *clientMessage) error {
 		a.b = wire.AppendPublished(a.b, appended)
 		g.answer(a.end())
 		return nil
-	})
+	}))
 }
 
 // readPublication reads the fields of PUBLISH: message or messages, in the format of the body of POST /v1/publish.
