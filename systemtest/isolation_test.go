@@ -106,6 +106,7 @@ func (s *side) secrets() []string {
 // path puts a side's own ids, and the names that both have, into an operation's path.
 func (s *side) path(path string) string {
 	return strings.NewReplacer(
+		"/admin/projections/{name}", "/admin/projections/everyones", "/admin/totals/{name}", "/admin/totals/everyones",
 		"{streamId}", "order-1", "{category}", "order", "{name}", "orders", "{documentId}", "order-1",
 		"{rebuildId}", s.rebuild, "{tenantId}", s.id, "{keyId}", s.spareKey, "{type}", "Placed", "{version}", "1",
 		"{eventId}", sharedID, "{memberId}", s.member, "{secretId}", s.secret, "{projection}", "orders", "{key}", "order-1", "{position}", "1", "{id}", "4", "{command}", "Place", "{plan}", "of-"+s.mark,
@@ -270,8 +271,8 @@ var tries = map[string]try{
 	"listTenants":      {status: []int{200}},
 	"listMembers":      {status: []int{200}},
 	"getAllLag":        {status: []int{200}},
-	"listAllDocuments": {status: []int{404}}, // each has a private projection orders, and there is no shared one
-	"getTotals":        {status: []int{404}}, // likewise
+	"listAllDocuments": {status: []int{200}, own: true}, // these two are of the shared projection everyones
+	"getTotals":        {query: "?per=key", status: []int{200}},
 	"getTenant":        {status: []int{200}, own: true},
 	"changeTenant":     {body: text(`{"state":"active"}`), status: []int{200}, own: true},
 	"putPlan":          {body: text(`{"limits":{"requests":{"perSecond":100000}},"quotas":{"webhooks":100}}`), status: []int{201}},
@@ -468,6 +469,7 @@ func TestTenantsAreIsolatedInEveryEndpoint(t *testing.T) {
 	}}
 	operator := newUser(t, inside(t, c), operatorKey)
 	all := endpoints(t)
+	shareProjection(t, operator)
 	sides := newSides(t, operator, "acmemark", "umbrellamark")
 	seen := make(map[*side]string)                                             // each side's latest view, until it writes something
 	sides[1].user.key = provider.Token(oidctest.Claims{"tenant": sides[1].id}) // the other one has a key
@@ -504,7 +506,7 @@ func TestTenantsAreIsolatedInEveryEndpoint(t *testing.T) {
 			if own := slices.ContainsFunc(s.secrets(), func(secret string) bool { return strings.Contains(said, secret) }); try.own && !own {
 				t.Errorf("%s for %s returns none of the tenant's data: %s", operation, s.mark, a)
 			}
-			if !slices.Contains([]string{"listTenants", "listPlans", "exportUsage", "getAllLag"}, operation) { // the operator's lists of all
+			if !slices.Contains([]string{"listTenants", "listPlans", "exportUsage", "getAllLag", "listAllDocuments"}, operation) { // the operator's lists of all
 				for _, secret := range other.secrets() {
 					if strings.Contains(said, secret) {
 						t.Errorf("%s tells %s of %s, which is %s's: %s", operation, s.mark, secret, other.mark, a)
@@ -532,14 +534,14 @@ func TestTenantsAreIsolatedInEveryEndpoint(t *testing.T) {
 	}
 }
 
-// settled is the view once work on the side's projection has ended.
+// settled is the view once work on the side's projections has ended.
 func (s *side) settled(t *testing.T, all map[string]endpoint) string {
 	t.Helper()
 	s.settle(t, all)
 	return s.view(t, all)
 }
 
-// settle waits until work on the side's projection has ended.
+// settle waits until work on the side's projections has ended.
 func (s *side) settle(t *testing.T, all map[string]endpoint) {
 	t.Helper()
 	var list client.RebuildList
@@ -556,22 +558,33 @@ func (s *side) settle(t *testing.T, all map[string]endpoint) {
 		}
 		pauseBriefly(t.Context())
 	}
-	var head client.ProjectionState
+	for _, path := range []string{"/v1/projections/everyones/state", "/v1/projections/orders/state"} {
+		s.settleProjection(t, path)
+	}
+	if s.member != "" { // on a slow machine the member would be swept meanwhile
+		s.call(t, all["heartbeatSubscription"], try{}, s.user.key, s)
+	}
+}
+
+// settleProjection waits until a projection has caught up with the side's log, if there is one.
+func (s *side) settleProjection(t *testing.T, path string) {
+	t.Helper()
 	for {
-		a := s.call(t, all["getProjectionState"], try{}, s.user.key, s)
-		if a.status != http.StatusOK {
-			break
+		a, err := s.user.call(t.Context(), 0, "GET", path, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if a.status != http.StatusOK {
+			return
+		}
+		var head client.ProjectionState
 		if err := a.decode(200, &head); err != nil {
 			t.Fatal(err)
 		}
 		if head.State == "caught-up" && head.Checkpoint != nil && *head.Checkpoint == head.Head {
-			break
+			return
 		}
 		pauseBriefly(t.Context())
-	}
-	if s.member != "" { // on a slow machine the member would be swept meanwhile
-		s.call(t, all["heartbeatSubscription"], try{}, s.user.key, s)
 	}
 }
 

@@ -30,6 +30,7 @@ func TestRequestsWriteNoReferenceTables(t *testing.T) {
 	c.Admin.Listen = "none" // so that all operations are at one address
 	operator := newUser(t, inside(t, c), operatorKey)
 	operator.must(t, 201, nil, "PUT", "/v1/projections/inlined", []byte(`{"name":"inlined","mode":"inline","on":{"*":"{'by': event.data.by}"}}`))
+	shareProjection(t, operator)
 	all := endpoints(t)
 	s := newSides(t, operator, "acmemark")[0]
 	var tables []string

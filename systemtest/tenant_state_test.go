@@ -42,10 +42,10 @@ func createEverything(t *testing.T, all map[string]endpoint, s *side) {
 	}
 }
 
-// shareProjection creates a shared projection, which has documents for every tenant.
+// shareProjection creates a shared projection with totals, which has documents for every tenant.
 func shareProjection(t *testing.T, operator user) {
 	t.Helper()
-	operator.must(t, 201, nil, "PUT", "/v1/projections/everyones", []byte(`{"name":"everyones","on":{"*":"{'by': event.data.by}"}}`))
+	operator.must(t, 201, nil, "PUT", "/v1/projections/everyones", []byte(`{"name":"everyones","on":{"*":"{'by': event.data.by, 'n': 1}"},"totals":{"sum":["n"]}}`))
 }
 
 // A key without an operation's scope is refused there, whatever else it may do.
