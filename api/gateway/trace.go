@@ -25,7 +25,9 @@ func (g *connection) traceHeader(f *messageFields) http.Header {
 
 // traced returns the operation of a message within a span, which continues the trace of the header. As for an HTTP
 // request, the span is put into the header before the operation runs, and only faults of the service fail it.
-func (g *connection) traced(name string, header http.Header, do func(ctx context.Context) error) func(ctx context.Context) error {
+func (g *connection) traced(
+	name string, header http.Header, do func(ctx context.Context) error,
+) func(ctx context.Context) error {
 	if g.config.Tracer == nil {
 		return do
 	}

@@ -24,8 +24,8 @@ With --rate, one tenant's log grows meanwhile, and its documents are read: by id
 an append. The figures are the latencies of reads before the rebuild, while it builds, and from its validation until a second
 after its swap; and the live lag, from the answer to an append until a read with minPosition returns the document.
 
-With --rare N, one event in N is of another type than the rest, and the projection folds only that type, of all categories. The
-rate still counts all events of the log; with --rare 1 they are all of that type.`,
+With --rare N, one event in N is of another type than the rest, and the projection folds only that type, of all
+categories. The rate still counts all events of the log; with --rare 1 they are all of that type.`,
 		rebuild, "events", "documents")
 	command.Flags().IntVar(&f.rare, "rare", 0, "project only a type without naming categories; one event in this many is of it")
 	command.Flags().Float64Var(&f.rate, "rate", 0, "events appended per second during the rebuild")
