@@ -63,6 +63,7 @@ func TestBench(t *testing.T) {
 		"project":   {"project", "--events", "2000", "--documents", "100"},
 		"database":  {"project", "--events", "2000", "--documents", "2000", "--database", "default"},
 		"rebuild":   {"rebuild", "--events", "2000", "--documents", "100", "--shared"},
+		"rare":      {"rebuild", "--events", "2000", "--documents", "100", "--rare", "100"},
 		"beside":    {"rebuild", "--events", "2000", "--documents", "100", "--tenants", "3", "--rate", "100", "--warm-up", "1ms", "--duration", short},
 		"isolation": {"isolation", "--backlog", backlog, "--documents", "10000", "--rate", "100", "--warm-up", "1ms", "--duration", "2s"},
 		"growth":    {"growth", "--sizes", "2000,3000"},
@@ -85,7 +86,7 @@ func TestBench(t *testing.T) {
 			subscribes, sends := args[0] == "subscribe", args[0] == "webhook"
 			args := append([]string{"bench"}, args...)
 			args = append(args, "--json", "--database-url", server.URL("postgres"))
-			figures := name == "rebuild" || name == "beside" || name == "isolation" || name == "schema" || args[1] == "growth" || subscribes || sends
+			figures := args[1] == "rebuild" || name == "isolation" || name == "schema" || args[1] == "growth" || subscribes || sends
 			noEvents := name == "query" || args[1] == "growth"
 			measuresTime := (!figures || name == "schema") && name != "project" && name != "database" && name != "query"
 			if measuresTime {
