@@ -13,7 +13,7 @@ import (
 
 // Two tenants have the same events, groups, faults and reports, except for a mark. Reports, alerts, documents that one
 // event touches, states of aggregates and documents of a shared projection with totals are their tenant's alone. The
-// totals have sums, and nothing else of the documents. A third tenant, which does nothing, sees none of this.
+// totals have sums, but no other fields of the documents. A third tenant, which does nothing, sees none of this.
 func TestReportsAndTotalsAreIsolated(t *testing.T) {
 	t.Parallel()
 	operator := newUser(t, inside(t, configuration(pgtest.Database(t))), operatorKey)
