@@ -55,9 +55,10 @@ type attempted struct {
 // then all together. The quiet tenant must get prompt answers, the service must stay small and return no 5xx, and it
 // must end in time.
 //
-// MANIFOLD_TEST_ALONE=1 means that nothing else uses the machine. Then the limits are lower, and the attacks longer.
+// MANIFOLD_TEST_ALONE=1 means that nothing else uses the machine. Then the limits are lower, and the attacks longer. Each
+// attack is a subtest, so that one can be run without the others.
 func TestHostileTenant(t *testing.T) { // not parallel: it measures
-	alone, phase := os.Getenv("MANIFOLD_TEST_ALONE") != "", time.Second
+	alone, phase := os.Getenv("MANIFOLD_TEST_ALONE") != "", 750*time.Millisecond
 	if alone {
 		phase = 4 * time.Second
 	}
@@ -75,29 +76,31 @@ func TestHostileTenant(t *testing.T) { // not parallel: it measures
 	t.Logf("alone:     %s", baseline)
 
 	for _, name := range append(slices.Sorted(maps.Keys(attacks)), "all together", aboveItsLimits) {
-		under := newGauge()
-		if name == aboveItsLimits {
-			operator.must(t, 200, nil, "PUT", "/v1/tenants/"+hostileID+"/limits", []byte(`{"limits":{"requests":{"perSecond":50},"events":{"perSecond":50},"requestsInFlight":20}}`))
-		}
-		attacker := startAttack(t, name, assault{Address: s.address, Key: hostile.key, Operations: operationsOf(t, mine), Phase: phase})
-		under.during(t, quiet, phase)
-		for _, fault := range attacker() {
-			t.Errorf("%s: %s", name, fault)
-		}
-		t.Logf("%-18s %s, service %d MiB", name+":", under, s.peakMemory(t)>>20)
-		limit := crowdedP99
-		switch {
-		case alone && name == "all together":
-			limit = togetherP99
-		case alone:
-			limit = quietP99
-		}
-		if p99 := under.quantile(0.99); p99 > limit {
-			t.Errorf("%s: the quiet tenant's p99 is %s, alone it was %s; at most %s is allowed", name, p99, baseline.quantile(0.99), limit)
-		}
-		for _, fault := range under.faults {
-			t.Errorf("%s: the quiet tenant: %s", name, fault)
-		}
+		t.Run(name, func(t *testing.T) {
+			under := newGauge()
+			if name == aboveItsLimits {
+				operator.must(t, 200, nil, "PUT", "/v1/tenants/"+hostileID+"/limits", []byte(`{"limits":{"requests":{"perSecond":50},"events":{"perSecond":50},"requestsInFlight":20}}`))
+			}
+			attacker := startAttack(t, name, assault{Address: s.address, Key: hostile.key, Operations: operationsOf(t, mine), Phase: phase})
+			under.during(t, quiet, phase)
+			for _, fault := range attacker() {
+				t.Error(fault)
+			}
+			t.Logf("%s, service %d MiB", under, s.peakMemory(t)>>20)
+			limit := crowdedP99
+			switch {
+			case alone && name == "all together":
+				limit = togetherP99
+			case alone:
+				limit = quietP99
+			}
+			if p99 := under.quantile(0.99); p99 > limit {
+				t.Errorf("the quiet tenant's p99 is %s, alone it was %s; at most %s is allowed", p99, baseline.quantile(0.99), limit)
+			}
+			for _, fault := range under.faults {
+				t.Errorf("the quiet tenant: %s", fault)
+			}
+		})
 	}
 	if peak := s.peakMemory(t); peak > hostileMemory {
 		t.Errorf("the service needed %d MiB; at most %d are allowed", peak>>20, hostileMemory>>20)
@@ -257,6 +260,10 @@ var attacks = map[string]func(x *attacker, ctx context.Context){
 	"commands":       (*attacker).commands,
 	"boundaries":     (*attacker).boundaries,
 	"schemas":        (*attacker).schemas,
+	"fan-out":        (*attacker).fanOut,
+	"dead letters":   (*attacker).deadLetters,
+	"declared paths": (*attacker).declaredPaths,
+	"rare events":    (*attacker).rareEvents,
 }
 
 // aboveItsLimits is the attack "appends" by a tenant whose limits allow far less.
@@ -312,6 +319,19 @@ func (x *attacker) times(ctx context.Context, n int, do func(ctx context.Context
 
 // send sends a request and reads the answer. A 5xx is a fault unless it is a 503 with Retry-After.
 func (x *attacker) send(ctx context.Context, method, path string, body []byte, header ...string) int {
+	return x.sendFor(ctx, io.Discard, method, path, body, header...)
+}
+
+// mustBeLegal sends a request on which an attack rests. It is a fault if the service refuses it as wrong.
+func (x *attacker) mustBeLegal(ctx context.Context, method, path, body string) {
+	status := x.send(ctx, method, path, []byte(body))
+	if status == http.StatusBadRequest || method == "PUT" && status == http.StatusUnprocessableEntity { // a query may be too costly
+		x.fault(fmt.Sprintf("%s %s is answered %d: %s", method, path, status, body))
+	}
+}
+
+// sendFor is send. It writes the body of a successful answer to a writer.
+func (x *attacker) sendFor(ctx context.Context, to io.Writer, method, path string, body []byte, header ...string) int {
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+x.Address+path, bytes.NewReader(body))
 	if err != nil {
 		return 0 // it cannot be written as a request
@@ -330,7 +350,7 @@ func (x *attacker) send(ctx context.Context, method, path string, body []byte, h
 	if response.StatusCode >= 400 {
 		text, _ = io.ReadAll(io.LimitReader(response.Body, 2000))
 	}
-	_, _ = io.Copy(io.Discard, response.Body)
+	_, _ = io.Copy(to, response.Body)
 	if response.StatusCode >= 500 && (response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "") {
 		x.fault(fmt.Sprintf("%s %.200q with a body of %d bytes %.100q is answered %d %.500q", method, path, len(body), body, response.StatusCode, text))
 	}
@@ -542,5 +562,106 @@ func (x *attacker) receives(ctx context.Context) {
 	x.send(ctx, "PUT", "/v1/subscriptions/unanswered", []byte(`{"ackTimeout":1,"maxAttempts":1000}`))
 	x.times(ctx, 32, func(ctx context.Context, _ *rand.Rand, i int) {
 		x.send(ctx, "POST", "/v1/subscriptions/unanswered/receive", []byte(`{"batch":1000,"wait":1}`))
+	})
+}
+
+// eventsWith returns the body of an append of n events with data of a format, which gets a random number.
+func eventsWith(chance *rand.Rand, n int, format string) []byte {
+	body := []byte("[")
+	for i := range n {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = append(fmt.Appendf(append(body, `{"type":"A","data":`...), format, chance.Int64()), '}')
+	}
+	return append(body, ']')
+}
+
+// fanOut appends events that change 100 documents each, in an async and in an inline projection.
+func (x *attacker) fanOut(ctx context.Context) {
+	for _, mode := range []string{"async", "inline"} {
+		x.mustBeLegal(ctx, "PUT", "/v1/projections/fan-"+mode, `{"name":"fan-`+mode+`","mode":"`+mode+`","source":{"categories":["fan"]},`+
+			`"key":"lists.range(100).map(n, event.data.k + string(n))","on":{"*":"merge(doc, {'text': event.data.text})"}}`)
+	}
+	data := `{"k":"%d/","text":"` + strings.Repeat("x", 200) + `"}`
+	x.times(ctx, 8, func(ctx context.Context, chance *rand.Rand, i int) {
+		x.send(ctx, "POST", fmt.Sprintf("/v1/streams/fan-%d/events", i), eventsWith(chance, 20, data))
+	})
+}
+
+// deadLetters lets a group give up on each event, and have each reported.
+func (x *attacker) deadLetters(ctx context.Context) {
+	x.mustBeLegal(ctx, "PUT", "/v1/reports", `{"enabled":true,"maxLag":60}`)
+	x.mustBeLegal(ctx, "PUT", "/v1/subscriptions/dying", `{"source":{"categories":["dying"]},"partitions":8,"maxAttempts":1,"ackTimeout":1}`)
+	x.times(ctx, 12, func(ctx context.Context, chance *rand.Rand, i int) {
+		switch i % 4 {
+		case 0:
+			x.send(ctx, "POST", fmt.Sprintf("/v1/streams/dying-%d/events", chance.IntN(100)), eventsWith(chance, 500, "%d"))
+			return
+		case 1:
+			x.send(ctx, "POST", "/v1/subscriptions/dying/dead-letters/replay", []byte(`{}`))
+			x.send(ctx, "GET", "/v1/subscriptions/dying/dead-letters?pageSize=1000", nil)
+			return
+		}
+		var answer bytes.Buffer
+		if x.sendFor(ctx, &answer, "POST", "/v1/subscriptions/dying/receive", []byte(`{"batch":1000}`)) != http.StatusOK {
+			return
+		}
+		var received struct {
+			Deliveries []struct {
+				Event   struct{ ID string }
+				Attempt int
+			}
+		}
+		if json.Unmarshal(answer.Bytes(), &received) != nil || len(received.Deliveries) == 0 {
+			return
+		}
+		ids := make([]string, len(received.Deliveries))
+		for i, d := range received.Deliveries {
+			ids[i] = fmt.Sprintf(`{"id":%q,"attempt":%d}`, d.Event.ID, d.Attempt)
+		}
+		x.mustBeLegal(ctx, "POST", "/v1/subscriptions/dying/nack", `{"ids":[`+strings.Join(ids, ",")+`],"action":"park","reason":"`+strings.Repeat("x", 1000)+`"}`)
+	})
+}
+
+// declaredPaths keeps the keys of 16 declared paths growing, with an append and after it, and asks for documents in the
+// order of each.
+func (x *attacker) declaredPaths(ctx context.Context) {
+	var paths, members []string
+	for i := range 16 {
+		paths, members = append(paths, fmt.Sprintf(`"p%d"`, i)), append(members, fmt.Sprintf(`"p%d":"%%[1]d"`, i))
+	}
+	for _, mode := range []string{"async", "inline"} {
+		x.mustBeLegal(ctx, "PUT", "/v1/projections/keyed-"+mode, `{"name":"keyed-`+mode+`","mode":"`+mode+`","source":{"categories":["keyed"]},`+
+			`"map":{"*":"event.data"},"indexes":[`+strings.Join(paths, ",")+`]}`)
+	}
+	data := "{" + strings.Join(members, ",") + "}"
+	x.times(ctx, 16, func(ctx context.Context, chance *rand.Rand, i int) {
+		if i%4 == 0 {
+			x.send(ctx, "POST", fmt.Sprintf("/v1/streams/keyed-%d/events", i), eventsWith(chance, 200, data))
+			return
+		}
+		order := fmt.Sprintf("p%d", chance.IntN(16)) + []string{"", "+desc", "+desc,q,r+desc"}[chance.IntN(3)]
+		filter := url.QueryEscape(fmt.Sprintf(`doc.p%d >= "1" && doc.p%d < "9" && doc.p3 != "5"`, chance.IntN(16), chance.IntN(16)))
+		x.mustBeLegal(ctx, "GET", "/v1/projections/keyed-"+[]string{"async", "inline"}[i%2]+"/documents?count=exact&pageSize=1000&orderBy="+order+"&filter="+filter, "")
+	})
+}
+
+// rareEvents looks for events that hardly exist: by type, and by the time of their recording. It also rebuilds a
+// projection of such a type.
+func (x *attacker) rareEvents(ctx context.Context) {
+	x.mustBeLegal(ctx, "PUT", "/v1/projections/rare", `{"name":"rare","on":{"None":"event.data"}}`)
+	const always = "since=2000-01-01T00:00:00Z&until=2100-01-01T00:00:00Z"
+	paths := []string{
+		"/v1/streams/$all?count=1000&types=None", "/v1/streams/$all?count=1000&types=None,Never&direction=backward&" + always,
+		"/v1/categories/order/events?count=1000&types=None&" + always, "/v1/streams/order-1?count=1000&direction=backward&" + always,
+		"/v1/streams/$all?count=1000&categories=order,flood,none&types=None&" + always, "/v1/export?" + always,
+	}
+	x.times(ctx, 24, func(ctx context.Context, _ *rand.Rand, i int) {
+		if i == 0 {
+			x.send(ctx, "POST", "/v1/projections/rare/rebuilds", []byte(`{}`))
+			return
+		}
+		x.mustBeLegal(ctx, "GET", paths[i%len(paths)], "")
 	})
 }
