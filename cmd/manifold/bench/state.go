@@ -43,7 +43,9 @@ func state(ctx context.Context, r *run) error {
 	if r.version > r.events {
 		return fmt.Errorf("--version %d: the stream has %d events", r.version, r.events)
 	}
-	define := func() error { return w.json("PUT", "/v1/aggregates/order", json.RawMessage(orderState), http.StatusOK, nil) }
+	define := func() error {
+		return w.json("PUT", "/v1/aggregates/order", json.RawMessage(orderState), http.StatusOK, nil)
+	}
 	if r.version == 0 {
 		if err := define(); err != nil {
 			return err
