@@ -214,10 +214,10 @@ func installPackages(t *testing.T, folder string, files ...string) (copied strin
 	return copied
 }
 
-// output runs a command to its end, for at most a minute.
+// output runs a command to its end, for at most three minutes: on a slow machine, scripts that take 20 s take one.
 func output(t *testing.T, command *exec.Cmd) ([]byte, error) {
 	t.Helper()
-	stop := time.AfterFunc(time.Minute, func() { _ = command.Process.Kill() })
+	stop := time.AfterFunc(3*time.Minute, func() { _ = command.Process.Kill() })
 	defer stop.Stop()
 	return command.Output()
 }
