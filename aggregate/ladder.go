@@ -37,6 +37,8 @@ func (l *loading) collectRung(meter *expr.Meter) error {
 	}
 	state, err := encode(l.state)
 	if errors.Is(err, expr.ErrTooLarge) {
+		l.lastRung = l.loaded.Version // go on to the next one: writing a state takes as long as it is large
+		l.nextRung = nextRung(l.lastRung, rung, every)
 		return nil
 	}
 	if err != nil {
@@ -71,17 +73,15 @@ func (s *States) storeState(ctx context.Context, tenant domain.TenantID, state S
 	return s.storeSnapshots(ctx, tenant, state, append(snapshots, state.snapshot()))
 }
 
-// storeSnapshots stores snapshots from the fold of a state. If it has folded many events, the definition may have
-// changed meanwhile. Then storeSnapshots keeps the snapshots of the new definition, and returns errDefinitionChanged.
+// storeSnapshots stores snapshots from the fold of a state. If the definition has changed meanwhile, storeSnapshots keeps
+// the snapshots of the new one, which it would delete, and returns errDefinitionChanged.
 func (s *States) storeSnapshots(ctx context.Context, tenant domain.TenantID, state State, snapshots []Snapshot) error {
-	if state.Version-state.Snapshot > rungEvents {
-		current, err := s.fold(ctx, tenant, domain.Category(state.Stream))
-		if err != nil {
-			return err
-		}
-		if current.tag != state.tag {
-			return errDefinitionChanged
-		}
+	current, err := s.fold(ctx, tenant, domain.Category(state.Stream))
+	if err != nil {
+		return err
+	}
+	if current.tag != state.tag {
+		return errDefinitionChanged
 	}
 	if err := s.store.PutSnapshots(ctx, tenant, snapshots...); err != nil {
 		return fmt.Errorf("save snapshots: %w", err)
@@ -89,5 +89,5 @@ func (s *States) storeSnapshots(ctx context.Context, tenant domain.TenantID, sta
 	return nil
 }
 
-// errDefinitionChanged ends a fold whose snapshots are no longer needed. The new definition's are scheduled already.
-var errDefinitionChanged = domain.Errorf(domain.CodeVersionConflict, "", "the aggregate's definition, or an upcaster, has changed while the state was folded; try again")
+// errDefinitionChanged ends a fold whose snapshots are no longer needed.
+var errDefinitionChanged = domain.Errorf(domain.CodeUnavailable, "", "the aggregate's definition, or an upcaster, has changed while the state was folded; try again")

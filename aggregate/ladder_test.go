@@ -2,7 +2,6 @@ package aggregate
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -108,33 +107,40 @@ func TestAFoldContinuesFromTheSnapshotsOnItsWay(t *testing.T) {
 	}
 }
 
-// A long fold that ends after the definition has changed leaves the snapshots of the new one alone.
+// A fold that ends after the definition has changed leaves the snapshots of the new one alone, and the stream is queued
+// for a fold with that.
 func TestAnOldFoldKeepsNewSnapshots(t *testing.T) {
 	t.Parallel()
 	s, states, tenant := begin(t, false)
 	add(t, s, states, tenant, "sum-1", 1, 1_500)
+	add(t, s, states, tenant, "sum-2", 1, 100)
 	definition := adding("sum")
 	must(t, states.Put(t.Context(), tenant, definition))
 	old, err := states.fold(t.Context(), tenant, "sum")
 	must(t, err)
 	definition.On["Added"] = `{"sum": state.sum - event.data.n, "count": state.count + 1}`
 	must(t, states.Put(t.Context(), tenant, definition))
-	_, err = states.TakeSnapshot(t.Context(), tenant, "sum-1", false)
-	must(t, err)
-	if err := states.takeNewest(t.Context(), streamKey{tenant, "sum-1"}, old); !errors.Is(err, errDefinitionChanged) {
-		t.Errorf("the old definition's fold ends with %v", err)
-	}
 	current, err := states.fold(t.Context(), tenant, "sum")
 	must(t, err)
-	snapshots, err := states.Snapshots(t.Context(), tenant, "sum-1", SnapshotKey{}, 100)
-	must(t, err)
-	for _, snapshot := range snapshots {
-		if snapshot.Tag != current.tag {
-			t.Errorf("version %d has a snapshot of the old definition", snapshot.Version)
+	for stream, want := range map[string][]int64{"sum-1": rungsTo(1_500), "sum-2": {100}} {
+		key := streamKey{tenant, stream}
+		_, err = states.TakeSnapshot(t.Context(), tenant, stream, false)
+		must(t, err)
+		states.snapshotter.dequeue(key)
+		must(t, states.takeNewest(t.Context(), key, old))
+		if queued := states.snapshotter.dequeue(key); queued != allVersions {
+			t.Errorf("%s is queued for %v", stream, queued)
 		}
-	}
-	if got := versionsOf(t, states, tenant, "sum-1"); !slices.Equal(got, rungsTo(1_500)) {
-		t.Errorf("the snapshots are at %d", got)
+		snapshots, err := states.Snapshots(t.Context(), tenant, stream, SnapshotKey{}, 100)
+		must(t, err)
+		for _, snapshot := range snapshots {
+			if snapshot.Tag != current.tag {
+				t.Errorf("version %d of %s has a snapshot of the old definition", snapshot.Version, stream)
+			}
+		}
+		if got := versionsOf(t, states, tenant, stream); !slices.Equal(got, want) {
+			t.Errorf("the snapshots of %s are at %d", stream, got)
+		}
 	}
 }
 

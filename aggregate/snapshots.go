@@ -11,9 +11,18 @@ import (
 
 // TakeSnapshot folds a stream up to its newest event, stores the state as a snapshot, and returns it. If it folds many
 // events, it also stores snapshots of older versions. With acceptLoss events may be missing: the snapshots then say so,
-// and are only used for loads that accept the loss. Errors are those of Load, and domain.CodeVersionConflict if the
-// definition changes meanwhile.
-func (s *States) TakeSnapshot(ctx context.Context, tenant domain.TenantID, stream string, acceptLoss bool) (Snapshot, error) {
+// and are only used for loads that accept the loss. Errors are those of Load, and domain.CodeUnavailable if the
+// definition changes again and again meanwhile.
+func (s *States) TakeSnapshot(ctx context.Context, tenant domain.TenantID, stream string, acceptLoss bool) (taken Snapshot, err error) {
+	for range 3 {
+		if taken, err = s.takeSnapshot(ctx, tenant, stream, acceptLoss); !errors.Is(err, errDefinitionChanged) {
+			break
+		}
+	}
+	return taken, err
+}
+
+func (s *States) takeSnapshot(ctx context.Context, tenant domain.TenantID, stream string, acceptLoss bool) (Snapshot, error) {
 	state, err := s.Load(ctx, tenant, stream, At{AcceptLoss: acceptLoss, rungs: true})
 	if err != nil {
 		return Snapshot{}, err

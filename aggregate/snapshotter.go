@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"sync"
@@ -162,16 +163,17 @@ func (s *States) takeNewest(ctx context.Context, key streamKey, f *fold) error {
 		return err
 	}
 	state, err := l.run(budget.OfTenant(ctx, key.tenant))
-	if err != nil {
-		return err
+	if err == nil && state.Snapshot < state.Version {
+		err = s.storeState(ctx, key.tenant, state)
 	}
-	if state.Snapshot == state.Version {
-		return nil
+	again := state.partial && state.Snapshot < state.Version
+	if errors.Is(err, errDefinitionChanged) {
+		again, err = true, nil // with the new one
 	}
-	if state.partial {
-		defer s.snapshotter.add(key.tenant, key.stream, allVersions)
+	if again {
+		s.snapshotter.add(key.tenant, key.stream, allVersions)
 	}
-	return s.storeState(ctx, key.tenant, state)
+	return err
 }
 
 // beginHot starts from the state that commands have left in memory, if there is one. It does not if that would leave out

@@ -67,6 +67,9 @@ func (l *loading) run(ctx context.Context) (State, error) {
 		err = l.checkEnd(ctx, floor)
 	}
 	if err != nil {
+		if ctx.Err() == nil { // the next fold gets further
+			err = errors.Join(err, l.storeRungs(ctx))
+		}
 		return State{}, err
 	}
 	return l.loaded, nil

@@ -49,6 +49,16 @@ func (c Causes) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]string(c))
 }
 
+// UnmarshalJSON reads what MarshalJSON writes.
+func (c *Causes) UnmarshalJSON(text []byte) error {
+	var one string
+	if json.Unmarshal(text, &one) == nil && one != "" {
+		*c = Causes{one}
+		return nil
+	}
+	return json.Unmarshal(text, (*[]string)(c))
+}
+
 // NewID returns a new, time-ordered id, for producers that need it before they add the event.
 func NewID() string { return domain.NewEventID().String() }
 

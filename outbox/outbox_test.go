@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,21 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/outbox"
 )
+
+// Causes can be read from what they are written as.
+func TestCausesGoThroughJSON(t *testing.T) {
+	t.Parallel()
+	for _, causes := range []outbox.Causes{{"a"}, {"a", "b"}, {}} {
+		text, err := json.Marshal(outbox.Event{CausedBy: causes, Payload: json.RawMessage("1")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var event outbox.Event
+		if err := json.Unmarshal(text, &event); err != nil || !slices.Equal(event.CausedBy, causes) {
+			t.Errorf("%s is read as %v, %v", text, event.CausedBy, err)
+		}
+	}
+}
 
 // The row contains all of the event, as it is published, and its future stream.
 func TestRowOf(t *testing.T) {

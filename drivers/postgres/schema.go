@@ -207,7 +207,7 @@ func (d *Driver) makeSchema(ctx context.Context) error {
 			_, err = tx.Exec(ctx, "grant usage, create on schema "+schema+" to "+viewsRole)
 			return err
 		})
-		if state := pg.SQLState(err); state == "42501" || state == "42704" { // no right to it; no such role
+		if state := pg.SQLState(err); state == insufficientPrivilege || state == "42704" { // no such role
 			return nil
 		}
 		return err

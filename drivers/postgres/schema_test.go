@@ -353,6 +353,16 @@ func TestViewsOfADistributedDatabase(t *testing.T) {
 	if err := super.QueryRow(t.Context(), "select count(*) from pg_views where schemaname = 'manifold_documents' and viewname = 'orders'").Scan(&views); err != nil || views > 0 {
 		t.Errorf("%d public views are left, %v", views, err)
 	}
+	// A view that cannot be dropped keeps no build from being swapped in.
+	exec("create view manifold_documents.orders as select 1 as old")
+	if err := driver.SwapTable(t.Context(), build, nil); err != nil {
+		t.Errorf("a swap beside another owner's view: %v", err)
+	}
+	exec("alter view manifold_documents.orders owner to " + string(owner))
+	exec("create view public.report as select old from manifold_documents.orders")
+	if err := driver.SwapTable(t.Context(), build, nil); err != nil {
+		t.Errorf("a swap beside a view that another one reads: %v", err)
+	}
 }
 
 // The documents of a database that is distributed later move to the nodes when a driver opens it, with the isolation of

@@ -183,6 +183,9 @@ const (
 	queryCanceled   = "57014"
 	undefinedTable  = "42P01"
 	lockUnavailable = "55P03"
+
+	dependentObjects      = "2BP01"
+	insufficientPrivilege = "42501"
 )
 
 // blameDocument finds the document that made a save fail, if the error says that a document did.
