@@ -67,7 +67,7 @@ func browseConsole(t *testing.T, folder string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // it takes half a minute on an idle machine
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // it takes half a minute on an idle machine
 	defer cancel()
 	run := exec.CommandContext(ctx, node, "console.test.mjs", string(given))
 	run.Dir = folder

@@ -7,7 +7,7 @@ import puppeteer from "puppeteer-core";
 const given = JSON.parse(process.argv[2]);
 const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const problems = [];
-const patience = 30_000;
+const patience = 90_000;
 
 const browser = await puppeteer.launch({
   executablePath: given.browser,
