@@ -14,7 +14,7 @@ RACE      ?= ^$(MODULE)/(aggregate|api(/.*)?|auth(/.*)?|budget|cli/doctor|client
 
 # The packages with the log's SQL, the slow ones first, without their longest tests, which depend on our code more than
 # on the server's version: faults, kills and models. And tests of the whole service, one of which crashes PostgreSQL.
-SQL         := ./drivers/postgres ./delivery/group ./delivery/webhook ./delivery/report ./eventlog ./pg ./retention ./migrations ./tables ./aggregate ./outbox/postgres ./projection/registry ./schema ./tenant ./auth ./members ./erasure
+SQL         := ./drivers/postgres ./delivery/group ./delivery/webhook ./delivery/report ./eventlog ./pg ./retention ./migrations ./tables ./aggregate ./outbox/postgres ./projection/registry ./schema ./tenant ./auth ./members ./erasure ./limits ./usage ./projection/totals
 SQLSKIP     := ^Test(Faults|GroupsUnderKills|LedgerInvariants|GroupModel|LostConnectionsUnderLoadSaveOnce|VeryMany.*)$$
 SQLSYSTEM   := ^Test(EveryLoginInSQL|SavesLostInACrash|DeletedTenant)$$
 
