@@ -72,7 +72,7 @@ func Kinds() []Kind {
 		{domain.CodeOutcomeUnknown, 503, 1, "The outcome is unknown", "The database did not answer in time. Repeat the request: an append with the same ids or Idempotency-Key is appended once, and an acknowledgement counts once."},
 		{domain.CodeUnavailable, 503, 1, "A database is unavailable", "Retry later, with increasing pauses."},
 		{domain.CodeIssuerUnavailable, 503, 1, "The token cannot be verified now", "The keys of the token's issuer are not loaded. Retry later, with increasing pauses."},
-		{domain.CodeNotCaughtUp, 503, 1, "The projection has not caught up", "Retry, wait longer with timeout, or read without minPosition."},
+		{domain.CodeNotCaughtUp, 503, 1, "The position is not reached yet", "Retry, wait longer with timeout, or read without minPosition."},
 	}
 }
 
