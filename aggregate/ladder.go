@@ -37,7 +37,7 @@ func (l *loading) collectRung(meter *expr.Meter) error {
 	}
 	state, err := encode(l.state)
 	if errors.Is(err, expr.ErrTooLarge) {
-		l.lastRung = l.loaded.Version // go on to the next one: writing a state takes as long as it is large
+		l.lastRung = l.loaded.Version // not at the next event again: writing a large state takes long
 		l.nextRung = nextRung(l.lastRung, rung, every)
 		return nil
 	}
