@@ -53,7 +53,7 @@ func (x *attacker) sendUnread(ctx context.Context, message func(n int) string) {
 		if response != nil && response.StatusCode >= 500 && response.StatusCode != http.StatusServiceUnavailable {
 			x.fault(fmt.Sprintf("the gateway is answered %d", response.StatusCode))
 		}
-		select { // a connection that is refused costs less than one that is served
+		select { // do not only measure refusals
 		case <-ctx.Done():
 		case <-time.After(10 * time.Millisecond):
 		}
