@@ -22,6 +22,7 @@ import (
 	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/auth/oidc/oidctest"
+	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/delivery/report"
@@ -141,12 +142,13 @@ func (c setup) start(t testing.TB) *world {
 	must(t, err)
 	upcasters, err := upcasting.New(s.Registry, s.Log, nil)
 	must(t, err)
-	schemas, err := schema.New(schema.Config{Store: s.SchemaTables, Events: s.Log, Upcasters: upcasters, Log: quiet})
+	requests := budget.New(budget.Limits{Time: patience}) // PostgreSQL may need seconds for an event that a fold reads
+	schemas, err := schema.New(schema.Config{Store: s.SchemaTables, Events: s.Log, Upcasters: upcasters, Requests: requests, Log: quiet})
 	must(t, err)
-	states, err := aggregate.New(aggregate.Config{Store: s.AggregateTables, Events: s.Log, Upcasters: upcasters, Tagger: schemas.Tagger, Log: quiet})
+	states, err := aggregate.New(aggregate.Config{Store: s.AggregateTables, Events: s.Log, Upcasters: upcasters, Tagger: schemas.Tagger, Requests: requests, Log: quiet})
 	must(t, err)
 	progress := projection.NewProgress()
-	catalog := projection.NewCatalog(projection.CatalogConfig{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: databases, Progress: progress, Upcasters: upcasters, Log: quiet,
+	catalog := projection.NewCatalog(projection.CatalogConfig{Store: projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}, Drivers: databases, Progress: progress, Upcasters: upcasters, Requests: requests, Log: quiet,
 		Aggregate: func(ctx context.Context, tenant domain.TenantID, category string) (folding.AggregateRules, error) {
 			definition, err := states.Definition(ctx, tenant, category)
 			return folding.AggregateRules{Initial: definition.Initial, On: definition.On}, err
