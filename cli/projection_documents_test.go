@@ -60,6 +60,24 @@ func TestProjectionDocuments(t *testing.T) {
 	if _, out := read("--filter", "doc.total == 1", "--fields", "customer.name", "--page-size", "1"); out != `{"id":"order-1","position":2,"document":{"customer":{"name":"c-1"}}}`+"\n" {
 		t.Errorf("with fields it prints %s", out)
 	}
+	const table = "ID       POSITION  customer                   total\n" +
+		"order-0  1         {\"city\":\"x\",\"name\":\"c-0\"}  0\n" +
+		"order-1  2         {\"city\":\"x\",\"name\":\"c-1\"}  1\n" +
+		"order-2  3         {\"city\":\"x\",\"name\":\"c-2\"}  4\n"
+	if out := must(t, acme, "projection", "documents", "orders", "-o", "table", "--all", "--filter", "doc.customer.name < 'c-3'"); out != table {
+		t.Errorf("the table is\n%s", out)
+	}
+	var list []client.Document
+	out := must(t, acme, "projection", "documents", "orders", "-o", "json", "--page-size", "3", "--all")
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 7 || !strings.HasPrefix(out, "[\n  {\n    \"id\": \"order-0\",\n") {
+		t.Errorf("the list is, with %v,\n%s", err, out)
+	}
+	if out := must(t, acme, "projection", "documents", "orders", "-o", "json", "--filter", "doc.total > 100"); out != "[]\n" {
+		t.Errorf("the empty list is %s", out)
+	}
+	if out := must(t, acme, "projection", "documents", "orders", "-o", "yaml", "--page-size", "2", "--all"); strings.Count(out, "---\n") != 6 || !strings.HasPrefix(out, "id: \"order-0\"\nposition: 1\n") {
+		t.Errorf("the YAML is\n%s", out)
+	}
 	if out := must(t, acme, "projection", "documents", "orders", "--count", "--filter", "doc.total == 1"); out != "3\n" {
 		t.Errorf("the count is %q", out)
 	}

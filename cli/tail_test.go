@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -80,6 +81,8 @@ func TestTailAsks(t *testing.T) {
 	}{
 		{nil, "/v1/subscribe/$all?from=end", "7  "},
 		{[]string{"$all", "--from", "7", "--json"}, "/v1/subscribe/$all?from=7", strings.TrimSuffix(strings.TrimPrefix(frameOf(7), `{"event":`), "}\n") + "\n"},
+		{[]string{"$all", "--from", "7", "--format", "json"}, "/v1/subscribe/$all?from=7", `{"id":"`},
+		{[]string{"$all", "--from", "7", "-o", "yaml"}, "/v1/subscribe/$all?from=7", "id: \"0190d3a4-5b6c-7def-8123-456789abcde0\"\n"},
 		{[]string{"order", "--types", "Placed,Sent"}, "/v1/subscribe/categories/order?from=end&types=Placed,Sent", "  order-7  Placed  {\"n\":7}\n"},
 		{[]string{"order-7", "--filter", "event.data.n > 1", "--format", "pretty"}, "/v1/subscribe/streams/order-7?from=end&filter=event.data.n > 1",
 			"  order-7  Placed\n    version 7, id 0190d3a4-5b6c-7def-8123-456789abcde0\n    {\n      \"n\": 7\n    }\n"},
@@ -119,6 +122,8 @@ func TestTailRefused(t *testing.T) {
 		{service.URL, []string{"order", "invoice"}, "usage: "},
 		{service.URL, []string{""}, "'$all', in single quotes"},
 		{service.URL, []string{"--json", "--format", "pretty"}, "--format and --json cannot be combined: give one of them"},
+		{service.URL, []string{"-o", "yaml", "--json"}, "--json and --output cannot be combined: give one of them"},
+		{service.URL, []string{"-o", "csv"}, `--output: "csv" is not one of table, json, yaml, ndjson`},
 	} {
 		if o := run(t, []string{"MANIFOLD_URL=" + c.url, "MANIFOLD_KEY=k"}, nil, append([]string{"tail"}, c.args...)...); o.code != 1 || !strings.Contains(o.err, c.want) {
 			t.Errorf("%v: %+v; it should say %q", c.args, o, c.want)
@@ -179,6 +184,14 @@ func TestTailOfAService(t *testing.T) {
 		if got := strings.Join(streams, " "); got != c.streams {
 			t.Errorf("events %v are of %s, want %s", c.args, got, c.streams)
 		}
+	}
+	var list []client.Event
+	out := must(t, environ, "read", "order", "-o", "json")
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 2 || list[1].Stream != "order-2" || !strings.HasPrefix(out, "[\n  {\n    \"id\": ") {
+		t.Errorf("the list is, with %v,\n%s", err, out)
+	}
+	if out := must(t, environ, "read", "order", "-o", "ndjson"); strings.Count(out, "\n") != 2 || out != must(t, environ, "read", "order", "--format", "json") {
+		t.Errorf("the lines are\n%s", out)
 	}
 	for message, args := range map[string][]string{
 		`--until "soon" is not a time; write 2026-03-01`:                       {"--until", "soon"},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"strings"
 	"time"
@@ -59,12 +60,13 @@ func parseMoment(text string) (*time.Time, error) {
 // eventsFlags say which events to read, and how to show them.
 type eventsFlags struct {
 	eventPeriod
-	query, format string
-	tags          []string
-	causes        []string
-	correlation   string
-	from, count   int64
-	backward      bool
+	eventFormat
+	query       string
+	tags        []string
+	causes      []string
+	correlation string
+	from, count int64
+	backward    bool
 }
 
 func eventsCommand() *cobra.Command {
@@ -76,8 +78,8 @@ func eventsCommand() *cobra.Command {
 		Long: `Read events that are in a tenant's log: of the whole log, of the streams of a category (order), or of one stream, whose name has a
 hyphen (order-7). To follow a log as it grows, use manifold tail.
 
-Each line has an event's position, the time of its recording, its stream, type and data. --json prints events as the service
-sends them.`,
+Each line has an event's position, the time of its recording, its stream, type and data. -o prints events as the service sends
+them.`,
 		Example: `  manifold events order-7
   manifold events order --types OrderPlaced --since 2026-03-01 --until 2026-03-02
   manifold events --backward --count 20
@@ -106,11 +108,11 @@ sends them.`,
 			if removed := response.Header.Get("Manifold-Removed-To"); removed != "" {
 				fmt.Fprintf(c.people, "retention has removed events up to %s\n", removed)
 			}
-			return f.show(c.out, response.Body)
+			return f.show(c, response.Body)
 		}),
 	}
 	to.bind(command, "MANIFOLD_KEY")
-	f.bind(command)
+	f.eventPeriod.bind(command)
 	command.Flags().StringSliceVar(&f.tags, "tags", nil, "only events with all of these tags, separated by commas")
 	command.Flags().StringArrayVar(&f.causes, "cause", nil, "only events caused by the event with this id: those with the tag cause:ID; may be repeated")
 	command.Flags().StringVar(&f.correlation, "correlation", "", "only events of this process: those with the tag correlation:NAME")
@@ -118,7 +120,7 @@ sends them.`,
 	command.Flags().Int64Var(&f.from, "from", 0, "begin with this position, or of a stream with this version")
 	command.Flags().BoolVar(&f.backward, "backward", false, "the newest events first")
 	command.Flags().Int64Var(&f.count, "count", 0, "at most this many events (default: all)")
-	formatFlags(command, &f.format)
+	f.eventFormat.bind(command)
 	return command
 }
 
@@ -148,7 +150,7 @@ func (f *eventsFlags) check(c *call, source string) error {
 	case len(f.tags) > 0 && source != allStreams:
 		return errors.New("--tags, --cause and --correlation cannot be combined with a category or a stream; tags are looked for in the whole log")
 	}
-	return checkFormat(c, &f.format)
+	return f.eventFormat.check(c)
 }
 
 func (f *eventsFlags) read(ctx context.Context, service *client.Client, source string) (*http.Response, error) {
@@ -194,18 +196,41 @@ func (f *eventsFlags) read(ctx context.Context, service *client.Client, source s
 }
 
 // show writes the events of an answer.
-func (f *eventsFlags) show(to io.Writer, answer io.Reader) error {
-	out, lines := bufio.NewWriterSize(to, 64<<10), bufio.NewReaderSize(answer, 64<<10)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) && len(line) == 0 {
-			return out.Flush()
-		}
+func (f *eventsFlags) show(c *call, answer io.Reader) error {
+	buffer := bufio.NewWriterSize(c.out, 64<<10)
+	err := printEvents(f.printer(c, buffer), answerLines(answer))
+	return errors.Join(err, buffer.Flush())
+}
+
+func printEvents(p eventPrinter, events iter.Seq2[json.RawMessage, error]) error {
+	if p.asJSON {
+		return printJSON(p.out, events)
+	}
+	for event, err := range events {
 		if err != nil {
-			return errors.Join(fmt.Errorf("the answer was cut off: %w", err), out.Flush())
-		}
-		if _, err := writeEvent(out, f.format, line[:len(line)-1]); err != nil {
 			return err
+		}
+		if _, err := p.print(event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answerLines yields the lines of an answer.
+func answerLines(answer io.Reader) iter.Seq2[json.RawMessage, error] {
+	return func(yield func(json.RawMessage, error) bool) {
+		for lines := bufio.NewReaderSize(answer, 64<<10); ; {
+			line, err := lines.ReadBytes('\n')
+			switch {
+			case errors.Is(err, io.EOF) && len(line) == 0:
+				return
+			case err != nil:
+				yield(nil, fmt.Errorf("the answer was cut off: %w", err))
+				return
+			case !yield(line, nil):
+				return
+			}
 		}
 	}
 }

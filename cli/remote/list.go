@@ -1,7 +1,9 @@
 package remote
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"net/http"
@@ -61,14 +63,10 @@ func (t table[T]) print(out *output, items iter.Seq2[T, error]) error {
 	return columns.Flush()
 }
 
-// printJSON prints values in the format of the output. In the format json they are a list.
+// printJSON prints values in the format of the output, each as soon as it is known. In the format json they are a list.
 func printJSON[T any](out *output, items iter.Seq2[T, error]) error {
 	if out.format == "json" {
-		all, err := collect(items)
-		if err != nil {
-			return err
-		}
-		return out.json(append([]T{}, all...)) // [] if there are none
+		return printJSONList(out, items)
 	}
 	for item, err := range items {
 		if err != nil {
@@ -79,6 +77,28 @@ func printJSON[T any](out *output, items iter.Seq2[T, error]) error {
 		}
 	}
 	return nil
+}
+
+func printJSONList[T any](out *output, items iter.Seq2[T, error]) error {
+	var text bytes.Buffer
+	values := json.NewEncoder(&text)
+	values.SetEscapeHTML(false) // people read it
+	values.SetIndent("  ", "  ")
+	before, after := "[\n  ", "[]\n"
+	for item, err := range items {
+		if err != nil {
+			return err
+		}
+		text.Reset()
+		if err := values.Encode(item); err != nil {
+			return err
+		}
+		if err := out.printf("%s%s", before, bytes.TrimSuffix(text.Bytes(), []byte("\n"))); err != nil {
+			return err
+		}
+		before, after = ",\n  ", "\n]\n"
+	}
+	return out.printf("%s", after)
 }
 
 // pageSize is how many items per page a command requests when it needs all items.

@@ -22,10 +22,11 @@ import (
 
 // tailFlags say what to follow, and how to show it.
 type tailFlags struct {
-	from, query, filter, format string
-	types                       []string
-	count                       int64 // number of events after which it ends; 0: never
-	untilCaughtUp               bool
+	eventFormat
+	from, query, filter string
+	types               []string
+	count               int64 // number of events after which it ends; 0: never
+	untilCaughtUp       bool
 }
 
 func tailCommand() *cobra.Command {
@@ -36,8 +37,8 @@ func tailCommand() *cobra.Command {
 		Long: `Follow a tenant's log as it grows: the whole log, the streams of a category (order), or one stream, whose name has a hyphen
 (order-7). It begins with events appended from now on, unless --from says otherwise, and runs until Ctrl-C.
 
-Each line has an event's position, the time of its recording, its stream, type and data. --json prints events as the service
-sends them.
+Each line has an event's position, the time of its recording, its stream, type and data. -o prints events as the service sends
+them; -o json prints one after the other, not as a list.
 
 If the connection breaks, the command reconnects with growing pauses, and continues after the last event that it printed. No
 event is lost or repeated. The command ends if the service refuses the request.`,
@@ -57,7 +58,8 @@ event is lost or repeated. The command ends if the service refuses the request.`
 				// An unset shell variable is a likely cause, often $all itself.
 				return errors.New("the name to follow is empty: give a category, a stream or '$all', in single quotes")
 			}
-			t := &tail{service: c.Client, source: source, flags: f, out: bufio.NewWriterSize(c.out, 64<<10), people: c.people}
+			buffer := bufio.NewWriterSize(c.out, 64<<10)
+			t := &tail{service: c.Client, source: source, flags: f, out: buffer, events: f.printer(c, buffer), people: c.people}
 			return t.run(ctx)
 		}),
 	}
@@ -66,7 +68,7 @@ event is lost or repeated. The command ends if the service refuses the request.`
 	command.Flags().StringSliceVar(&f.types, "types", nil, "only events of these types, separated by commas")
 	queryFlag(command, &f.query, "")
 	command.Flags().StringVar(&f.filter, "filter", "", "an expression of event: only events for which it is true")
-	formatFlags(command, &f.format)
+	f.bind(command)
 	command.Flags().Int64Var(&f.count, "count", 0, "end after this number of events")
 	command.Flags().BoolVar(&f.untilCaughtUp, "until-caught-up", false, "end after all events that exist so far")
 	return command
@@ -76,24 +78,7 @@ func (f *tailFlags) check(c *call) error {
 	if f.count < 0 || f.count == 0 && c.changed("count") {
 		return errors.New("--count must be at least 1")
 	}
-	return checkFormat(c, &f.format)
-}
-
-// formatFlags adds the flags for the format of events.
-func formatFlags(command *cobra.Command, format *string) {
-	command.Flags().StringVar(format, "format", "lines", "lines; json: the events as the service sends them, one a line; pretty: over several lines")
-	command.Flags().Bool("json", false, "the same as --format json")
-	exclusiveFlags(command, "json", "format")
-}
-
-func checkFormat(c *call, format *string) error {
-	if c.asJSON {
-		*format = "json"
-	}
-	if *format != "lines" && *format != "json" && *format != "pretty" {
-		return fmt.Errorf("--format %s: expected lines, json or pretty", *format)
-	}
-	return nil
+	return f.eventFormat.check(c)
 }
 
 // allStreams is the service's name for the whole log.
@@ -105,10 +90,11 @@ type tail struct {
 	source  string // allStreams, a category or a stream
 	flags   *tailFlags
 	out     *bufio.Writer
-	people  io.Writer // for everything except events
+	events  eventPrinter // to out
+	people  io.Writer    // for everything except events
 
-	next   int64 // the position to continue from; 0: nothing was received yet, so --from applies
-	events int64 // number of events shown
+	next  int64 // the position to continue from; 0: nothing was received yet, so --from applies
+	shown int64 // number of events shown
 	// answered is set after the service has answered once. Before that, a failed connection is an error, as for other
 	// commands. After that, the command reconnects.
 	answered bool
@@ -150,7 +136,7 @@ func (t *tail) run(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			if t.flags.count > 0 || t.flags.untilCaughtUp {
-				return fmt.Errorf("%w after %d events", context.Cause(ctx), t.events)
+				return fmt.Errorf("%w after %d events", context.Cause(ctx), t.shown)
 			}
 			return nil
 		case !again:
@@ -229,7 +215,7 @@ func (t *tail) follow(ctx context.Context) error {
 			}
 		}
 		switch {
-		case t.flags.count > 0 && t.events >= t.flags.count, caughtUp && t.flags.untilCaughtUp:
+		case t.flags.count > 0 && t.shown >= t.flags.count, caughtUp && t.flags.untilCaughtUp:
 			return errShownAll
 		case caughtUp && !saidCaughtUp:
 			saidCaughtUp = true
@@ -293,29 +279,13 @@ func (t *tail) show(line []byte) (caughtUp bool, err error) {
 	if f.Event == nil {
 		return f.CaughtUp != nil, nil
 	}
-	event, err := writeEvent(t.out, t.flags.format, f.Event)
+	event, err := t.events.print(f.Event)
 	if err != nil {
 		return false, err
 	}
 	t.next = event.Position + 1
-	t.events++
+	t.shown++
 	return false, nil
-}
-
-// writeEvent writes an event as the service sends it in a format: lines, json or pretty.
-func writeEvent(out io.Writer, format string, raw json.RawMessage) (event client.Event, err error) {
-	if err := json.Unmarshal(raw, &event); err != nil {
-		return event, fmt.Errorf("unexpected event from the service: %.200q", raw)
-	}
-	switch format {
-	case "json":
-		_, err = out.Write(append(raw, '\n'))
-	case "pretty":
-		err = writePretty(out, event)
-	default:
-		_, err = fmt.Fprintln(out, eventLine(event))
-	}
-	return event, err
 }
 
 // gapLine describes what retention has removed.
@@ -334,42 +304,4 @@ func (r *patientReader) Read(p []byte) (int, error) {
 	r.patience.Reset(silence)
 	defer r.patience.Stop()
 	return r.from.Read(p)
-}
-
-// toTheMillisecond is the format for the times of events, in local time.
-const toTheMillisecond = "2006-01-02T15:04:05.000Z07:00"
-
-// eventHead returns the start of an event's line: position, time, stream and type.
-func eventHead(e client.Event) string {
-	return fmt.Sprintf("%d  %s  %s  %s", e.Position, e.RecordedAt.Local().Format(toTheMillisecond), e.Stream, e.Type)
-}
-
-// eventLine formats an event on one line, for people.
-func eventLine(e client.Event) string {
-	return eventHead(e) + "  " + string(bytes.TrimSpace(e.Data))
-}
-
-// writePretty writes an event over as many lines as its data needs.
-func writePretty(out io.Writer, e client.Event) error {
-	var text bytes.Buffer
-	fmt.Fprintf(&text, "%s\n    version %d, id %s", eventHead(e), e.Version, e.Id)
-	if e.OccurredAt != nil {
-		fmt.Fprintf(&text, ", occurred at %s", e.OccurredAt.Local().Format(time.RFC3339Nano))
-	}
-	text.WriteByte('\n')
-	for _, part := range []struct {
-		name string
-		json json.RawMessage
-	}{{"metadata ", e.Metadata}, {"", e.Data}} {
-		if part.json == nil {
-			continue
-		}
-		text.WriteString("    " + part.name)
-		if err := json.Indent(&text, part.json, "    ", "  "); err != nil {
-			return fmt.Errorf("event %s: %w", e.Id, err)
-		}
-		text.WriteByte('\n')
-	}
-	_, err := out.Write(text.Bytes())
-	return err
 }
