@@ -30,7 +30,7 @@ PROSE       := openapi.yaml asyncapi.yaml README.md CHANGELOG.md CONTRIBUTING.md
 NESTED      := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod examples/*/go.mod))
 
 .DEFAULT_GOAL := help
-.PHONY: help dev build test test-postgresql test-engines test-sql race fuzz generate drift lint check postgresql clean
+.PHONY: help dev build test test-postgresql test-engines test-sql race fuzz generate drift lint check release postgresql clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,8 +104,11 @@ lint: ## run gofmt, go vet, staticcheck, and the prose linter
 
 check: build lint drift test race ## do all that CI does, on one version of PostgreSQL
 
+release: ## build the files of a release in dist/, for PLATFORMS="linux/amd64 ..." (default: all)
+	cd tools/release && $(GO) run . -out $(CURDIR)/dist $(if $(PLATFORMS),-platforms '$(PLATFORMS)')
+
 postgresql: # install PostgreSQL if it is missing and can be installed
 	@tools/install-postgresql
 
 clean: ## remove the build; the data of `make dev` in .manifold stays
-	rm -rf bin
+	rm -rf bin dist

@@ -1,0 +1,259 @@
+// Release builds the files of a release from a git checkout, for each platform:
+//
+//   - an archive with the program, its licence and change log, and completions for shells;
+//   - packages for Debian and Red Hat, for Linux;
+//   - the modules in the program (a software bill of materials, SBOM), in CycloneDX's format;
+//
+// and SHA256SUMS of all of them. The version is the one that Go writes into the program: the commit's tag, or a
+// pseudo-version. Times in the files are that of the commit, so the same commit gives the same archives.
+//
+// Run it in its folder; it finds the repository two folders up.
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goreleaser/nfpm/v2"
+	_ "github.com/goreleaser/nfpm/v2/deb"
+	_ "github.com/goreleaser/nfpm/v2/rpm"
+)
+
+// repository is the root of the repository.
+const repository = "../.."
+
+// shells are those for which there are completions.
+var shells = [...]string{"bash", "zsh", "fish"}
+
+func main() {
+	out := flag.String("out", filepath.Join(repository, "dist"), "the folder for the files; it is removed first")
+	platforms := flag.String("platforms", "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64", "what to build for")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err := release(*out, strings.Fields(*platforms)); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func release(out string, platforms []string) error {
+	committed, err := output("git", "log", "-1", "--format=%ct")
+	if err != nil {
+		return err
+	}
+	seconds, err := strconv.ParseInt(strings.TrimSpace(committed), 10, 64)
+	if err != nil {
+		return fmt.Errorf("the commit's time: %w", err)
+	}
+	if out, err = filepath.Abs(out); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(out); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "manifold-release-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	b := &builder{out: out, work: work, at: time.Unix(seconds, 0).UTC()}
+	if err := b.completions(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	for _, platform := range platforms {
+		system, processor, ok := strings.Cut(platform, "/")
+		if !ok {
+			return fmt.Errorf("platform %q: write it as linux/amd64", platform)
+		}
+		if err := b.build(system, processor); err != nil {
+			return fmt.Errorf("%s: %w", platform, err)
+		}
+	}
+	return b.sum()
+}
+
+// builder builds the files of a release.
+type builder struct {
+	out, work string
+	at        time.Time // of the commit
+}
+
+// completions writes the completions of all shells.
+func (b *builder) completions() error {
+	if err := os.Mkdir(filepath.Join(b.work, "completions"), 0o755); err != nil {
+		return err
+	}
+	for _, shell := range shells {
+		text, err := output("go", "run", "-trimpath", "./cmd/manifold", "completion", shell)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(b.work, "completions", "manifold."+shell), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// build builds what one platform gets.
+func (b *builder) build(system, processor string) error {
+	program := filepath.Join(b.work, system+"_"+processor, "manifold")
+	build := command("go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", program, "./cmd/manifold")
+	build.Env = append(build.Env, "GOOS="+system, "GOARCH="+processor)
+	if err := run(build); err != nil {
+		return err
+	}
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return err
+	}
+	version := strings.TrimPrefix(info.Main.Version, "v")
+	if version == "" || version == "(devel)" {
+		return errors.New("the program has no version; build it from a git checkout")
+	}
+	name := fmt.Sprintf("manifold_%s_%s_%s", version, system, processor)
+	if err := b.archive(name, program); err != nil {
+		return err
+	}
+	if system == "linux" {
+		if err := b.packages(name, program, version, processor); err != nil {
+			return err
+		}
+	}
+	sbom := exec.Command("go", "tool", "cyclonedx-gomod", "bin", "-json", "-noserial", "-notimestamp", "-output", filepath.Join(b.out, name+".cdx.json"), program)
+	return run(sbom)
+}
+
+// archive writes a compressed archive, in which everything is in one folder.
+func (b *builder) archive(name, program string) error {
+	files := map[string]string{"manifold": program}
+	for _, file := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
+		files[file] = filepath.Join(repository, file)
+	}
+	for _, shell := range shells {
+		files["completions/manifold."+shell] = filepath.Join(b.work, "completions", "manifold."+shell)
+	}
+	var names []string
+	for file := range files {
+		names = append(names, file)
+	}
+	slices.Sort(names)
+	to, err := os.Create(filepath.Join(b.out, name+".tar.gz"))
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	compressed := gzip.NewWriter(to)
+	archive := tar.NewWriter(compressed)
+	for _, file := range names {
+		content, err := os.ReadFile(files[file])
+		if err != nil {
+			return err
+		}
+		mode := int64(0o644)
+		if file == "manifold" {
+			mode = 0o755
+		}
+		if err := archive.WriteHeader(&tar.Header{Name: name + "/" + file, Mode: mode, Size: int64(len(content)), ModTime: b.at, Format: tar.FormatPAX}); err != nil {
+			return err
+		}
+		if _, err := archive.Write(content); err != nil {
+			return err
+		}
+	}
+	return errors.Join(archive.Close(), compressed.Close(), to.Close())
+}
+
+// packages writes packages for Debian and Red Hat, as packaging/nfpm.yaml describes them.
+func (b *builder) packages(name, program, version, processor string) error {
+	values := map[string]string{"VERSION": version, "ARCH": processor, "PROGRAM": program, "COMPLETIONS": filepath.Join(b.work, "completions")}
+	for _, format := range []string{"deb", "rpm"} {
+		config, err := nfpm.ParseFileWithEnvMapping("packaging/nfpm.yaml", func(name string) string { return values[name] })
+		if err != nil {
+			return err
+		}
+		config.MTime = b.at
+		info, err := config.Get(format)
+		if err != nil {
+			return err
+		}
+		info = nfpm.WithDefaults(info)
+		packager, err := nfpm.Get(format)
+		if err != nil {
+			return err
+		}
+		var text bytes.Buffer
+		if err := packager.Package(info, &text); err != nil {
+			return fmt.Errorf("the package %s: %w", format, err)
+		}
+		if err := os.WriteFile(filepath.Join(b.out, name+"."+format), text.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sum writes the checksums of all files, in the format of sha256sum.
+func (b *builder) sum() error {
+	var sums strings.Builder
+	files, err := os.ReadDir(b.out)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		content, err := fs.ReadFile(os.DirFS(b.out), file.Name())
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(content), file.Name())
+	}
+	_, err = io.WriteString(os.Stdout, sums.String())
+	return errors.Join(err, os.WriteFile(filepath.Join(b.out, "SHA256SUMS"), []byte(sums.String()), 0o644))
+}
+
+// command returns a command that runs at the root of the repository.
+func command(name string, args ...string) *exec.Cmd {
+	c := exec.Command(name, args...)
+	c.Dir, c.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
+	return c
+}
+
+// output returns what a command prints.
+func output(name string, args ...string) (string, error) {
+	c := command(name, args...)
+	c.Stderr = os.Stderr
+	text, err := c.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", strings.Join(c.Args, " "), err)
+	}
+	return string(text), nil
+}
+
+func run(c *exec.Cmd) error {
+	c.Stdout, c.Stderr = os.Stderr, os.Stderr
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(c.Args, " "), err)
+	}
+	return nil
+}
