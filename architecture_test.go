@@ -30,7 +30,7 @@ var imports = map[string][]string{
 	// Spans of the service's work. Packages record them where they do the work, because a span begins before it.
 	"telemetry/tracing": {"domain"},
 
-	"config":                {"domain", "auth/oidc"}, // it refuses what the verifier of tokens could not use
+	"config":                {"domain", "atrest", "auth/oidc"}, // it refuses what the verifier of tokens could not use
 	"listen":                {},
 	"expr":                  {"domain", "expr/scan"},
 	"expr/filter":           {"domain", "expr", "expr/scan"},
@@ -45,7 +45,7 @@ var imports = map[string][]string{
 	"delivery/egress":       {"domain", "telemetry/tracing", "cloudevents", "delivery/consume", "delivery/group"},
 	"delivery/egress/nats":  {"cloudevents", "delivery/egress"},
 	"delivery/egress/kafka": {"delivery/egress"},
-	"delivery/webhook":      {"domain", "telemetry/tracing", "pg", "eventlog", "cloudevents", "delivery/consume", "expr", "projection", "delivery/group", "delivery/selection", "limits"},
+	"delivery/webhook":      {"domain", "atrest", "telemetry/tracing", "pg", "eventlog", "cloudevents", "delivery/consume", "expr", "projection", "delivery/group", "delivery/selection", "limits"},
 
 	// For producers, which need nothing from the service.
 	"outbox":          {"domain"},
@@ -66,9 +66,10 @@ var imports = map[string][]string{
 	"usage":               {"domain", "pg"},
 	"projection/registry": {"domain", "pg", "eventlog", "limits"},
 	"tables": {
-		"domain", "telemetry/tracing", "pg", "eventlog", "tenant", "limits", "usage", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure",
+		"domain", "atrest", "telemetry/tracing", "pg", "eventlog", "tenant", "limits", "usage", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure",
 	},
 
+	"atrest":             {},
 	"budget":             {"domain", "expr", "fairshare"},
 	"upcasting":          {"domain", "expr", "budget", "eventlog", "projection/registry"},
 	"aggregate":          {"domain", "pg", "eventlog", "expr", "budget", "upcasting", "projection/registry", "schema"},

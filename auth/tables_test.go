@@ -34,7 +34,7 @@ func openTables(ctx context.Context, config pg.Config) (*Tables, error) {
 	t := &Tables{DB: db, Log: eventlog.New(db, eventlog.Config{})}
 	t.tenants, t.Postgres = tenant.New(db), NewPostgres(db)
 	t.groups = group.NewPostgres(db)
-	t.erasing = erasure.NewPostgres(db, registry.New(db, t.Log), webhook.NewPostgres(db, t.groups))
+	t.erasing = erasure.NewPostgres(db, registry.New(db, t.Log), webhook.NewPostgres(db, t.groups, nil))
 	return t, nil
 }
 

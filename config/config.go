@@ -53,6 +53,7 @@ type Config struct {
 	OperatorKey      Secret                       `yaml:"operatorKey" env:"OPERATOR_KEY"`
 	OperatorKeyFile  string                       `yaml:"operatorKeyFile" env:"OPERATOR_KEY_FILE"`
 	Issuers          map[string]Issuer            `yaml:"issuers" env:"ISSUERS"` // of tokens, by names that the operator chooses
+	Encryption       Encryption                   `yaml:"encryption" envPrefix:"ENCRYPTION_"`
 	Limits           Limits                       `yaml:"limits" envPrefix:"LIMITS_"`
 	Webhooks         Webhooks                     `yaml:"webhooks" envPrefix:"WEBHOOKS_"`
 	Retention        Retention                    `yaml:"retention" envPrefix:"RETENTION_"`
@@ -212,6 +213,9 @@ func (c *Config) Check() error {
 		refuse("database.url", "%s", err)
 	}
 	c.Database.checkReplicas(refuse)
+	if _, err := c.Encryption.Parsed(); err != nil {
+		wrong = append(wrong, err)
+	}
 	if !slices.Contains([]Distributed{DistributedAuto, DistributedTrue, DistributedFalse}, c.Database.Distributed) {
 		refuse("database.distributed", "invalid value %q; write auto, true or false", string(c.Database.Distributed))
 	}
@@ -423,6 +427,10 @@ func (c *Config) resolve() error {
 		read("egress."+name+".password", egress.PasswordFile, &egress.Password)
 		read("egress."+name+".token", egress.TokenFile, &egress.Token)
 		c.Egress[name] = egress
+	}
+	read("encryption.keys", c.Encryption.KeysFile, &c.Encryption.Keys)
+	if err := c.Encryption.runCommand(); err != nil {
+		wrong = append(wrong, err)
 	}
 	keys := c.OperatorKey
 	read("operatorKey", c.OperatorKeyFile, &keys)

@@ -33,7 +33,7 @@ func openTables(ctx context.Context, config pg.Config) (*Tables, error) {
 	t := &Tables{DB: db, Log: eventlog.New(db, eventlog.Config{})}
 	t.tenantRows, t.Registry = tenant.New(db), registry.New(db, t.Log)
 	t.groups = group.NewPostgres(db)
-	t.Postgres = NewPostgres(db, t.Registry, webhook.NewPostgres(db, t.groups))
+	t.Postgres = NewPostgres(db, t.Registry, webhook.NewPostgres(db, t.groups, nil))
 	return t, nil
 }
 

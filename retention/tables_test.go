@@ -42,7 +42,7 @@ func openTables(ctx context.Context, config pg.Config) (*Tables, error) {
 	t.tenants, t.Registry = tenant.New(db), registry.New(db, t.Log)
 	t.aggregates = aggregate.NewPostgres(db)
 	t.groups = group.NewPostgres(db)
-	t.erasing = erasure.NewPostgres(db, t.Registry, webhook.NewPostgres(db, t.groups))
+	t.erasing = erasure.NewPostgres(db, t.Registry, webhook.NewPostgres(db, t.groups, nil))
 	t.Postgres = NewPostgres(db, t.Registry, t.groups)
 	return t, nil
 }

@@ -161,6 +161,9 @@ func StoreConfig(c config.Config, log *slog.Logger) (tables.Config, error) {
 		*login.url = url
 	}
 	var err error
+	if s.Secrets, err = c.Encryption.Parsed(); err != nil {
+		return tables.Config{}, err
+	}
 	s.Replicas, err = c.Database.ReplicaURLs()
 	return s, err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/aggregate"
+	"github.com/manifold-es/manifold/atrest"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/delivery/report"
@@ -40,6 +41,8 @@ type Config struct {
 	Connected    func()          // called when any login has opened a connection; see pg.Config
 
 	Replicas []string // URLs of replicas; see pg.Config
+
+	Secrets *atrest.Keys // encrypts secrets; nil: they are stored as they are
 
 	QueueBytes, TotalQueueBytes int64         // see eventlog.Config
 	ReplicaLag                  time.Duration // see eventlog.Config
@@ -105,7 +108,7 @@ func Open(ctx context.Context, c Config) (*Tables, error) {
 	t.UsageTables = usage.NewPostgres(db)
 	t.ReportTables = report.NewPostgres(db)
 	t.TotalTables = totals.NewPostgres(db)
-	t.WebhookTables = webhook.NewPostgres(db, t.GroupTables)
+	t.WebhookTables = webhook.NewPostgres(db, t.GroupTables, c.Secrets)
 	t.RetentionTables = retention.NewPostgres(db, t.Registry, t.GroupTables)
 	t.ErasureTables = erasure.NewPostgres(db, t.Registry, t.WebhookTables)
 	return t, nil

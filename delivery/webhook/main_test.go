@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/manifold-es/manifold/atrest"
 	"github.com/manifold-es/manifold/delivery/consume"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/delivery/webhook"
@@ -47,6 +48,7 @@ type options struct {
 	observer webhook.Observer
 	idle     bool // no consumer runs
 	inward   bool // no address of this machine is allowed
+	secrets  *atrest.Keys
 }
 
 // start starts a process on a database. The process ends with the test, or when its stop is called.
@@ -55,6 +57,7 @@ func start(t testing.TB, db pgtest.DB, o options) *process {
 	network := pgtest.NewNetwork(t, db)
 	s, err := tables.Open(context.Background(), tables.Config{
 		AppURL: network.URL(t, db, migrations.RoleApp), SystemURL: network.URL(t, db, migrations.RoleSystem), RetentionURL: network.URL(t, db, migrations.RoleRetention), MaxConns: 8, Log: quiet,
+		Secrets: o.secrets,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -7,38 +7,104 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/manifold-es/manifold/atrest"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/pg"
 )
 
-func insertSecret(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, secret Secret) error {
+// secretPlace is where a secret is stored, for atrest.
+func secretPlace(tenant domain.TenantID, name string, id SecretID) []string {
+	return []string{"webhook_secrets", tenant.String(), name, id.String()}
+}
+
+func (s *Postgres) insertSecret(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, secret Secret) error {
+	stored := s.keys.Seal(secret.Key, secretPlace(tenant, name, secret.ID)...)
 	_, err := tx.Exec(ctx, `
-		insert into webhook_secrets (tenant_id, name, secret_id, secret, created_at)
-		select w.tenant_id, w.name, $3::uuid, $4::bytea, statement_timestamp() from webhooks as w where w.tenant_id = $1 and w.name = $2`,
-		tenant, name, secret.ID, secret.Key)
+		insert into webhook_secrets (tenant_id, name, secret_id, secret, key_id, created_at)
+		select w.tenant_id, w.name, $3::uuid, $4::bytea, nullif($5::text, ''), statement_timestamp() from webhooks as w where w.tenant_id = $1 and w.name = $2`,
+		tenant, name, secret.ID, stored.Data, stored.Key)
 	if err != nil {
 		return fmt.Errorf("keep a webhook's secret: %w", err)
 	}
 	return nil
 }
 
-// readSecrets sets the unexpired secrets of webhooks, oldest first.
-func readSecrets(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, names []string, at map[string]*Webhook) error {
+// readSecrets sets the unexpired secrets of webhooks, oldest first. A secret that cannot be decrypted is an error: nothing
+// may be signed with anything else.
+func (s *Postgres) readSecrets(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, names []string, at map[string]*Webhook) error {
 	rows, _ := tx.Query(ctx, `
-		select s.name, s.secret_id, s.secret, s.created_at, s.expires_at from webhook_secrets as s
+		select s.name, s.secret_id, s.secret, coalesce(s.key_id, ''), s.created_at, s.expires_at from webhook_secrets as s
 		where s.tenant_id = $1 and s.name = any($2::text[]) and (s.expires_at is null or s.expires_at > statement_timestamp())
 		order by s.created_at, s.secret_id`, tenant, names)
 	var name string
-	var s Secret
-	_, err := pgx.ForEachRow(rows, []any{&name, &s.ID, &s.Key, (*pg.Moment)(&s.CreatedAt), (*pg.Moment)(&s.ExpiresAt)}, func() error {
-		at[name].Secrets = append(at[name].Secrets, s)
-		s.Key = nil // the next secret needs separate memory
+	var secret Secret
+	var stored atrest.Stored
+	_, err := pgx.ForEachRow(rows, []any{&name, &secret.ID, &stored.Data, &stored.Key, (*pg.Moment)(&secret.CreatedAt), (*pg.Moment)(&secret.ExpiresAt)}, func() (err error) {
+		secret.Key, err = s.keys.Open(stored, secretPlace(tenant, name, secret.ID)...)
+		if err != nil {
+			return domain.Errorf(domain.CodeUnavailable, "", "the secret %s of webhook %q cannot be used: %s", secret.ID, name, err)
+		}
+		at[name].Secrets = append(at[name].Secrets, secret)
+		stored.Data = nil // the next secret needs separate memory
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("read the secrets of webhooks: %w", err)
 	}
 	return nil
+}
+
+// SecretsKey returns the name of the key that encrypts secrets, or "" if they are stored as they are.
+func (s *Postgres) SecretsKey() string { return s.keys.Current() }
+
+// encryptedAtOnce is how many secrets EncryptSecrets encrypts at most.
+const encryptedAtOnce = 1000
+
+// EncryptSecrets encrypts those secrets of a tenant's webhooks that are not encrypted with the current key, and returns
+// their number, at most 1,000. It does nothing if secrets are stored as they are. Each secret has a separate
+// transaction, so that nothing waits for more than one of them.
+func (s *Postgres) EncryptSecrets(ctx context.Context, tenant domain.TenantID) (encrypted int, err error) {
+	current := s.keys.Current()
+	if current == "" {
+		return 0, nil
+	}
+	type row struct {
+		Name   string
+		ID     SecretID
+		Secret []byte
+		Key    string
+	}
+	var old []row
+	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			select s.name, s.secret_id, s.secret, coalesce(s.key_id, '') from webhook_secrets as s
+			where s.tenant_id = $1 and coalesce(s.key_id, '') <> $2 order by s.name, s.secret_id limit $3`, tenant, current, encryptedAtOnce)
+		old, err = pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("look for secrets to encrypt: %w", err)
+	}
+	for _, r := range old {
+		place := secretPlace(tenant, r.Name, r.ID)
+		plain, err := s.keys.Open(atrest.Stored{Key: r.Key, Data: r.Secret}, place...)
+		if err != nil {
+			return encrypted, fmt.Errorf("the secret %s of webhook %q of tenant %s cannot be encrypted again: %w", r.ID, r.Name, tenant, err)
+		}
+		stored := s.keys.Seal(plain, place...)
+		err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+			// Another process may have replaced it in the meantime.
+			_, err := tx.Exec(ctx, `
+				update webhook_secrets as s set secret = $4, key_id = $5 where s.tenant_id = $1 and s.name = $2 and s.secret_id = $3 and s.secret = $6`,
+				tenant, r.Name, r.ID, stored.Data, stored.Key, r.Secret)
+			return err
+		})
+		if err != nil {
+			return encrypted, fmt.Errorf("encrypt a webhook's secret: %w", err)
+		}
+		encrypted++
+	}
+	return encrypted, nil
 }
 
 // AddWebhookSecret adds a secret to a webhook and returns the webhook with it. The existing secrets expire after the
@@ -64,7 +130,7 @@ func (s *Postgres) AddWebhookSecret(ctx context.Context, tenant domain.TenantID,
 		case there >= MaxSecrets:
 			return false, domain.Errorf(domain.CodeConflict, "", "webhook %q has %d secrets, which is the maximum; remove one that its receiver no longer needs", name, there)
 		}
-		return true, insertSecret(ctx, tx, tenant, name, secret)
+		return true, s.insertSecret(ctx, tx, tenant, name, secret)
 	})
 }
 

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"github.com/manifold-es/manifold/atrest"
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/pg"
 )
@@ -10,7 +11,10 @@ import (
 type Postgres struct {
 	db     *pg.DB
 	groups *group.Postgres
+	keys   *atrest.Keys // of the secrets
 }
 
-// NewPostgres returns the tables of a database.
-func NewPostgres(db *pg.DB, groups *group.Postgres) *Postgres { return &Postgres{db, groups} }
+// NewPostgres returns the tables of a database. It encrypts secrets with keys; nil: it stores them as they are.
+func NewPostgres(db *pg.DB, groups *group.Postgres, keys *atrest.Keys) *Postgres {
+	return &Postgres{db, groups, keys}
+}

@@ -105,7 +105,7 @@ func (s *Postgres) PutWebhook(
 			if err := limits.Webhooks.Check(ctx, tx, tenant, MaxWebhooks); err != nil {
 				return false, err
 			}
-			if err := insertSecret(ctx, tx, tenant, name, secret); err != nil {
+			if err := s.insertSecret(ctx, tx, tenant, name, secret); err != nil {
 				return false, err
 			}
 		case !errors.Is(err, pgx.ErrNoRows):
@@ -144,7 +144,7 @@ func (s *Postgres) changeWebhook(ctx context.Context, tenant domain.TenantID, na
 				return fmt.Errorf("give a webhook another revision: %w", err)
 			}
 		}
-		found, err := readWebhooks(ctx, tx, tenant, "w.name = $2", name)
+		found, err := s.readWebhooks(ctx, tx, tenant, "w.name = $2", name)
 		switch {
 		case err != nil:
 			return err
@@ -187,7 +187,7 @@ func lockWebhook(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name st
 
 // readWebhooks reads a tenant's webhooks, ordered by name, with their secrets and replays. The condition where refers
 // to the table of webhooks as w, with params from $2 on.
-func readWebhooks(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, where string, params ...any) ([]Webhook, error) {
+func (s *Postgres) readWebhooks(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, where string, params ...any) ([]Webhook, error) {
 	params = append([]any{tenant}, params...)
 	rows, _ := tx.Query(ctx, "select "+webhookColumns+" from webhooks as w where w.tenant_id = $1 and "+where, params...)
 	found, err := pgx.CollectRows(rows, scanWebhook)
@@ -201,7 +201,7 @@ func readWebhooks(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, where 
 	for i := range found {
 		names[i], at[found[i].Name] = found[i].Name, &found[i]
 	}
-	if err := readSecrets(ctx, tx, tenant, names, at); err != nil {
+	if err := s.readSecrets(ctx, tx, tenant, names, at); err != nil {
 		return nil, err
 	}
 	return found, readWebhookReplays(ctx, tx, tenant, names, at)
@@ -210,7 +210,7 @@ func readWebhooks(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, where 
 // Webhook returns a webhook, or domain.CodeNotFound if there is none.
 func (s *Postgres) Webhook(ctx context.Context, tenant domain.TenantID, name string) (webhook Webhook, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		found, err := readWebhooks(ctx, tx, tenant, "w.name = $2", name)
+		found, err := s.readWebhooks(ctx, tx, tenant, "w.name = $2", name)
 		switch {
 		case err != nil:
 			return err
@@ -226,7 +226,7 @@ func (s *Postgres) Webhook(ctx context.Context, tenant domain.TenantID, name str
 // Webhooks returns the first limit webhooks after the name after (empty: from the first), ordered by name.
 func (s *Postgres) Webhooks(ctx context.Context, tenant domain.TenantID, after string, limit int) (webhooks []Webhook, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		webhooks, err = readWebhooks(ctx, tx, tenant, "w.name > $2 order by w.name limit $3", after, limit)
+		webhooks, err = s.readWebhooks(ctx, tx, tenant, "w.name > $2 order by w.name limit $3", after, limit)
 		return err
 	})
 	return webhooks, err
@@ -235,7 +235,7 @@ func (s *Postgres) Webhooks(ctx context.Context, tenant domain.TenantID, after s
 // SendingWebhooks returns all webhooks of an active tenant. For a suspended or deleting tenant, nothing is sent.
 func (s *Postgres) SendingWebhooks(ctx context.Context, tenant domain.TenantID) (webhooks []Webhook, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		webhooks, err = readWebhooks(ctx, tx, tenant, `
+		webhooks, err = s.readWebhooks(ctx, tx, tenant, `
 			not exists (select from tenants t where t.tenant_id = $1 and t.state <> 'active') order by w.name limit $2`, MaxWebhooks)
 		return err
 	})

@@ -14,9 +14,10 @@ const (
 	sweepPause = 100 * time.Millisecond
 )
 
-// Run removes expired attempts and claims of webhooks until ctx ends.
+// Run removes expired attempts and claims of webhooks, and encrypts their secrets with the current key, until ctx ends.
 func (w *Webhooks) Run(ctx context.Context) error {
 	defer w.sender.close()
+	w.encryptSecrets(ctx)
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
 	for {
@@ -27,6 +28,7 @@ func (w *Webhooks) Run(ctx context.Context) error {
 			w.sweep(ctx, one.tenant, one.name)
 		case <-ticker.C:
 			w.sweepAll(ctx)
+			w.encryptSecrets(ctx)
 		}
 	}
 }
@@ -74,6 +76,33 @@ func (w *Webhooks) sweep(ctx context.Context, id domain.TenantID, name string) {
 		case <-ctx.Done():
 		case <-time.After(sweepPause):
 		}
+	}
+}
+
+// encryptSecrets encrypts secrets of the webhooks of all tenants that this process owns.
+func (w *Webhooks) encryptSecrets(ctx context.Context) {
+	if w.config.Store.SecretsKey() == "" {
+		return
+	}
+	encrypted, failed := 0, 0
+	tenants, err := w.config.Store.WebhookTenants(ctx)
+	for _, id := range tenants {
+		for some := 1; some > 0 && ctx.Err() == nil && w.config.Owns(id); {
+			var bad error
+			some, bad = w.config.Store.EncryptSecrets(ctx, id)
+			encrypted += some
+			if bad != nil {
+				err = bad
+				failed++
+				break
+			}
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		w.config.Log.Error("secrets of webhooks were not encrypted; trying again later", "tenants", failed, "error", err)
+	}
+	if encrypted > 0 {
+		w.config.Log.Info("secrets of webhooks were encrypted", "secrets", encrypted, "key", w.config.Store.SecretsKey())
 	}
 }
 

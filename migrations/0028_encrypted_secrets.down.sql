@@ -1,0 +1,1 @@
+alter table manifold.webhook_secrets drop column key_id;
