@@ -20,9 +20,10 @@ const keyBytes = 32
 const MaxKeys = 100
 
 // Keys are the keys by which secrets are encrypted, each with a name. The first one encrypts, and all of them decrypt. So
-// a new key replaces an old one in steps. A nil *Keys stores secrets as they are. The methods may be called concurrently.
+// a new key replaces an old one in steps. If the first line is "plain", no key encrypts, which is the step before the first
+// key and after the last one. A nil *Keys stores secrets as they are, too. The methods may be called concurrently.
 type Keys struct {
-	current string // the name of the key that encrypts
+	current string // the name of the key that encrypts; empty: none
 	byName  map[string]cipher.AEAD
 }
 
@@ -35,21 +36,28 @@ type Stored struct {
 var keyName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,40}$`)
 
 // Parse reads keys from a text with one key a line: its name, a space, and 32 random bytes in base64. Empty lines and lines
-// that begin with # are ignored. Without keys, Parse returns nil. An error names the line, and never repeats a key.
+// that begin with # are ignored. The first line may be "plain". Without any line, Parse returns nil. An error names the
+// line, and never repeats a key.
 func Parse(text string) (*Keys, error) {
 	keys := &Keys{byName: make(map[string]cipher.AEAD)}
-	number := 0
+	number, lines := 0, 0
 	for line := range strings.Lines(text) {
 		number++
 		fields := strings.Fields(line)
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue
 		}
+		if lines++; lines == 1 && len(fields) == 1 && fields[0] == "plain" {
+			continue
+		}
 		if err := keys.add(fields); err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
+		if lines == 1 {
+			keys.current = fields[0]
+		}
 	}
-	if keys.current == "" {
+	if lines == 0 {
 		return nil, nil
 	}
 	return keys, nil
@@ -75,13 +83,8 @@ func (k *Keys) add(fields []string) error {
 	if err != nil {
 		return err
 	}
-	if k.byName[name], err = cipher.NewGCMWithRandomNonce(block); err != nil {
-		return err
-	}
-	if k.current == "" {
-		k.current = name
-	}
-	return nil
+	k.byName[name], err = cipher.NewGCMWithRandomNonce(block)
+	return err
 }
 
 // Current returns the name of the key that encrypts, or "" if secrets are stored as they are.
@@ -95,7 +98,7 @@ func (k *Keys) Current() string {
 // Seal encrypts a secret with the current key. place says where the secret is stored, such as the table and the row's
 // primary key: only Open with the same place decrypts it, so a row that is copied to another place is useless there.
 func (k *Keys) Seal(secret []byte, place ...string) Stored {
-	if k == nil {
+	if k.Current() == "" {
 		return Stored{Data: secret}
 	}
 	return Stored{Key: k.current, Data: k.byName[k.current].Seal(nil, nil, secret, additional(place))}
@@ -111,11 +114,11 @@ func (k *Keys) Open(stored Stored, place ...string) ([]byte, error) {
 		sealer = k.byName[stored.Key]
 	}
 	if sealer == nil {
-		return nil, fmt.Errorf("it is encrypted with the key %q, which encryption.keys does not have", stored.Key)
+		return nil, fmt.Errorf("its key %q is missing from encryption.keys; add it", stored.Key)
 	}
 	secret, err := sealer.Open(nil, nil, stored.Data, additional(place))
 	if err != nil {
-		return nil, fmt.Errorf("it was not encrypted with this key %q, or not for this place", stored.Key)
+		return nil, fmt.Errorf("its key %q in encryption.keys is another one, or the row was changed; give the key that encrypted it", stored.Key)
 	}
 	return secret, nil
 }

@@ -49,7 +49,7 @@ func TestKeysAreRotated(t *testing.T) {
 		}
 	}
 	for name, keys := range map[string]*atrest.Keys{"no key": nil, "another key": parse(t, key("2026-11", 2))} {
-		if _, err := keys.Open(sealed, "hooks", "a"); err == nil || !strings.Contains(err.Error(), `"2026-01", which encryption.keys does not have`) {
+		if _, err := keys.Open(sealed, "hooks", "a"); err == nil || !strings.Contains(err.Error(), `"2026-01" is missing from encryption.keys; add it`) {
 			t.Errorf("with %s the error is %v", name, err)
 		}
 	}
@@ -69,6 +69,22 @@ func TestWithoutKeysSecretsStayAsTheyAre(t *testing.T) {
 		if got, err := keys.Open(stored, "here"); err != nil || string(got) != "s" {
 			t.Errorf("it is %q, %v", got, err)
 		}
+	}
+}
+
+// Before the first key encrypts, and to stop encrypting, "plain" comes first.
+func TestPlainDecrypts(t *testing.T) {
+	t.Parallel()
+	sealed := parse(t, key("k", 1)).Seal([]byte("s"), "here")
+	keys := parse(t, "plain\n"+key("k", 1))
+	if got, err := keys.Open(sealed, "here"); err != nil || string(got) != "s" || keys.Current() != "" {
+		t.Errorf("it is %q, %v, with the key %q", got, err, keys.Current())
+	}
+	if stored := keys.Seal([]byte("s"), "here"); stored.Key != "" || string(stored.Data) != "s" {
+		t.Errorf("it is stored as %+v", stored)
+	}
+	if _, err := atrest.Parse(key("k", 1) + "plain\n"); err == nil {
+		t.Error("plain is accepted after a key")
 	}
 }
 

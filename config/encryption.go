@@ -37,7 +37,7 @@ func (e *Encryption) runCommand() error {
 	text, err := command.Output()
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("encryption.keysCommand: it did not end within %s", keysPatience)
+		return fmt.Errorf("encryption.keysCommand: %s did not end within %s", e.KeysCommand[0], keysPatience)
 	case err != nil:
 		said := ""
 		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -45,7 +45,7 @@ func (e *Encryption) runCommand() error {
 		}
 		return fmt.Errorf("encryption.keysCommand: %w%s", err, said)
 	case strings.TrimSpace(string(text)) == "":
-		return errors.New("encryption.keysCommand: it printed nothing")
+		return fmt.Errorf("encryption.keysCommand: %s printed no keys", e.KeysCommand[0])
 	}
 	e.Keys = Secret(text)
 	return nil
@@ -54,8 +54,11 @@ func (e *Encryption) runCommand() error {
 // Parsed returns the keys; nil: there are none.
 func (e *Encryption) Parsed() (*atrest.Keys, error) {
 	keys, err := atrest.Parse(string(e.Keys))
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("encryption.keys: %w", err)
+	case keys == nil && e.Keys != "":
+		return nil, errors.New("encryption.keys: there is no key in it; write one, or \"plain\" to store secrets unencrypted")
 	}
 	return keys, nil
 }

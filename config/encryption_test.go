@@ -52,11 +52,12 @@ func TestEncryptionKeys(t *testing.T) {
 		}
 	}
 	for yaml, want := range map[string]string{
-		"encryption: {keys: short}\n": "encryption.keys: line 1: expected a key's name",
+		"encryption: {keys: '# none'}\n":                                                "encryption.keys: there is no key in it",
+		"encryption: {keys: short}\n":                                                   "encryption.keys: line 1: expected a key's name",
 		fmt.Sprintf("encryption: {keys: %q, keysFile: %q}\n", encryptionKey, file):      "encryption.keys: both this and encryption.keysFile are given",
 		fmt.Sprintf("encryption: {keysFile: %q, keysCommand: [cat]}\n", file):           "encryption.keysCommand: there are also encryption.keys",
 		"encryption: {keysCommand: [sh, -c, 'echo no permission >&2; exit 3']}\n":       "encryption.keysCommand: exit status 3: no permission",
-		"encryption: {keysCommand: ['true']}\n":                                         "encryption.keysCommand: it printed nothing",
+		"encryption: {keysCommand: ['true']}\n":                                         "encryption.keysCommand: true printed no keys",
 		fmt.Sprintf("encryption: {keysCommand: [%q]}\n", filepath.Join(folder, "none")): "encryption.keysCommand: ",
 	} {
 		if _, err := load(yaml); err == nil || !strings.Contains(err.Error(), want) {

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"unicode"
 
@@ -67,6 +68,7 @@ With --explain and the operator's key, show how the projection's database execut
 	command.Flags().Lookup("output").Usage = "ndjson (default), json or yaml: documents as the service returns them; table: in columns"
 	flagsTogether(command, "explain", "tenant")
 	exclusiveFlags(command, "all", "count", "explain")
+	exclusiveFlags(command, "output", "count", "explain")
 	return command
 }
 
@@ -153,7 +155,7 @@ func printDocumentTable(out *output, pages iter.Seq2[[]client.Document, error]) 
 			fmt.Fprintln(rows)
 		}
 		for i, document := range page {
-			fmt.Fprintf(rows, "%s\t%d", cellText(document.Id), document.Position)
+			fmt.Fprintf(rows, "%s\t%d", printable(document.Id), document.Position)
 			for _, column := range columns {
 				fmt.Fprint(rows, "\t", cell(members[i][column]))
 			}
@@ -186,18 +188,23 @@ func cell(value json.RawMessage) string {
 	return cellText(string(value))
 }
 
-// cellText returns a text on one line, cut off if it is long, without characters that would control a terminal.
+// cellText returns a text on one line, cut off if it is long.
 func cellText(text string) string {
 	runes := []rune(oneLine(text))
 	if len(runes) > maxCell {
 		runes = append(runes[:maxCell-1], '…')
 	}
-	for i, r := range runes {
-		if !unicode.IsPrint(r) {
-			runes[i] = unicode.ReplacementChar
+	return printable(string(runes))
+}
+
+// printable replaces characters that would control a terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
 		}
-	}
-	return string(runes)
+		return unicode.ReplacementChar
+	}, text)
 }
 
 func (f *documentsFlags) countDocuments(ctx context.Context, c *call) error {

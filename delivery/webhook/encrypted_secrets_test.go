@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/manifold-es/manifold/atrest"
+	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/tables"
@@ -20,6 +21,10 @@ func keysOf(t testing.TB, names ...string) *atrest.Keys {
 	t.Helper()
 	var text strings.Builder
 	for _, name := range names {
+		if name == "plain" {
+			text.WriteString("plain\n")
+			continue
+		}
 		text.WriteString(name + " " + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte(name), 32)[:32]) + "\n")
 	}
 	keys, err := atrest.Parse(text.String())
@@ -55,6 +60,21 @@ func TestSecretsAreEncryptedAtRest(t *testing.T) {
 			t.Errorf("the secrets are %q, want %q", got, want)
 		}
 	}
+	// unusable checks how many secrets cannot be decrypted.
+	unusable := func(s *tables.Tables, tenant domain.TenantID, want int) {
+		t.Helper()
+		webhook, err := s.Webhook(ctx, tenant, "mail")
+		tablestest.Must(t, err)
+		got := 0
+		for _, secret := range webhook.Secrets {
+			if secret.Unusable != nil && secret.Key == nil {
+				got++
+			}
+		}
+		if got != want {
+			t.Errorf("%d secrets cannot be decrypted, want %d: %+v", got, want, webhook.Secrets)
+		}
+	}
 	// stored checks the names of the keys in the rows, and that no secret is readable there.
 	stored := func(keys ...string) {
 		t.Helper()
@@ -75,9 +95,8 @@ func TestSecretsAreEncryptedAtRest(t *testing.T) {
 	}
 	stored("", "first")
 	reads(first)
-	_, err = plain.Webhook(ctx, tenant, "mail")
-	tablestest.WantCode(t, err, domain.CodeUnavailable)
-	if _, err := second.EncryptSecrets(ctx, tenant); err == nil || !strings.Contains(err.Error(), `"first", which encryption.keys does not have`) {
+	unusable(plain, tenant, 1)
+	if _, err := second.EncryptSecrets(ctx, tenant); err == nil || !strings.Contains(err.Error(), `"first" is missing from encryption.keys`) {
 		t.Errorf("without the first key the error is %v", err)
 	}
 	stored("second", "first") // what was possible is done
@@ -94,8 +113,7 @@ func TestSecretsAreEncryptedAtRest(t *testing.T) {
 	stored("second", "second")
 	reads(both)
 	reads(second)
-	_, err = first.Webhook(ctx, tenant, "mail")
-	tablestest.WantCode(t, err, domain.CodeUnavailable)
+	unusable(first, tenant, 2)
 	if n, err := plain.EncryptSecrets(ctx, tenant); n != 0 || err != nil {
 		t.Errorf("without keys, %d are encrypted, %v", n, err)
 	}
@@ -106,22 +124,56 @@ func TestSecretsAreEncryptedAtRest(t *testing.T) {
 		update manifold.webhook_secrets set secret = (select s.secret from manifold.webhook_secrets s where s.tenant_id = $1 order by s.created_at limit 1)
 		where tenant_id = $2`, tenant, other)
 	tablestest.Must(t, err)
-	_, err = second.Webhook(ctx, other, "mail")
-	tablestest.WantCode(t, err, domain.CodeUnavailable)
+	unusable(second, other, 1)
+
+	// Without the key, the secrets can be replaced, and the webhook can be deleted.
+	renewed, err := plain.AddWebhookSecret(ctx, other, "mail", newSecret("renewed"), 0)
+	tablestest.Must(t, err)
+	if len(renewed.Secrets) != 1 || string(renewed.Secrets[0].Key) != "renewed" {
+		t.Errorf("the secrets are %+v", renewed.Secrets)
+	}
+	tablestest.Must(t, first.DeleteWebhook(ctx, other, "mail"))
+
+	// Encrypting ends with plain.
+	if n, err := with("plain", "second").EncryptSecrets(ctx, tenant); n != 2 || err != nil {
+		t.Errorf("%d are stored plainly, %v", n, err)
+	}
+	stored("", "")
+	reads(plain)
 }
 
-// A process that starts with a new key encrypts all secrets with it.
+// A process that starts with a key encrypts all secrets with it. One without the key keeps the events of these webhooks for
+// a process that has it, and sends those of others.
 func TestProcessesEncryptSecrets(t *testing.T) {
 	t.Parallel()
-	plain, db := tablestest.Open(t)
-	for range 3 {
-		putWebhook(t, plain, domain.NewTenantID(), "mail", 1)
-	}
+	_, db := tablestest.Open(t)
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
-	start(t, db, options{secrets: keysOf(t, "first")})
-	await(t, "all secrets are encrypted", func() bool {
-		var encrypted int
-		tablestest.Must(t, super.QueryRow(t.Context(), "select count(*) from manifold.webhook_secrets s where s.key_id = 'first'").Scan(&encrypted))
-		return encrypted == 3
+	key := keysOf(t, "first")
+	closed, open := newEndpoint(t, always(200)), newEndpoint(t, always(200))
+	without := start(t, db, options{})
+	tenant := without.tenant(t)
+	without.put(t, tenant, "closed", webhook.Definition{URL: closed.url})
+	without.stop()
+	with := start(t, db, options{secrets: key, idle: true})
+	await(t, "the secret is encrypted", func() bool {
+		var encrypted bool
+		tablestest.Must(t, super.QueryRow(t.Context(), "select coalesce(key_id, '') = 'first' from manifold.webhook_secrets where tenant_id = $1", tenant).Scan(&encrypted))
+		return encrypted
 	})
+	with.stop()
+
+	without = start(t, db, options{})
+	without.put(t, tenant, "open", webhook.Definition{URL: open.url})
+	event := without.add(t, tenant, "order-1", "OrderPlaced", `{}`)[0]
+	if r := open.next(t); r.id() != event.ID.String() {
+		t.Errorf("it comes as %s, not %s", r.id(), event.ID)
+	}
+	if got := without.attempts(t, tenant, "closed"); len(got) != 0 {
+		t.Errorf("without the key it attempts %+v", got)
+	}
+	without.stop()
+	start(t, db, options{secrets: key})
+	if r := closed.next(t); r.id() != event.ID.String() {
+		t.Errorf("it comes as %s, not %s", r.id(), event.ID)
+	}
 }

@@ -73,7 +73,14 @@ func (g *guard) check(addr netip.Addr) error {
 		}
 		return nil
 	}
-	if platform.Contains(addr) || g.public.SafeAddr(addr) != nil || slices.Contains(g.machine(), addr) {
+	if platform.Contains(addr) || g.public.SafeAddr(addr) != nil {
+		return errBlocked
+	}
+	own, err := g.machine()
+	if err != nil {
+		return fmt.Errorf("%w: the addresses of this machine cannot be read: %w", errBlocked, err)
+	}
+	if slices.Contains(own, addr) {
 		return errBlocked
 	}
 	return nil
@@ -89,16 +96,19 @@ func embedded(addr netip.Addr) netip.Addr {
 const ownFor = time.Minute
 
 // machine returns the addresses of this machine. A public one among them would bypass what protects the machine from
-// outside.
-func (g *guard) machine() []netip.Addr {
+// outside. If they cannot be read, those read before count; if there are none, the error is returned.
+func (g *guard) machine() ([]netip.Addr, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.ownAt.IsZero() && time.Since(g.ownAt) < ownFor {
-		return g.own
+		return g.own, nil
 	}
 	found, err := g.ownNow()
-	if err != nil {
-		return g.own
+	switch {
+	case err != nil && g.ownAt.IsZero():
+		return nil, err
+	case err != nil:
+		return g.own, nil
 	}
 	g.own, g.ownAt = nil, time.Now()
 	for _, a := range found {
@@ -106,5 +116,5 @@ func (g *guard) machine() []netip.Addr {
 			g.own = append(g.own, prefix.Addr().Unmap())
 		}
 	}
-	return g.own
+	return g.own, nil
 }

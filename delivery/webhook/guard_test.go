@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -69,6 +70,26 @@ func TestOwnAddressesAreInternal(t *testing.T) {
 		if err := g.check(netip.MustParseAddr(addr)); (err == nil) != allowed {
 			t.Errorf("%s: %v; want allowed %t", addr, err, allowed)
 		}
+	}
+}
+
+// Before this machine's addresses could be read once, nothing is sent. Later, the last known ones count.
+func TestUnknownOwnAddresses(t *testing.T) {
+	t.Parallel()
+	g := newGuard(prefixes("10.0.0.0/8"))
+	failure := errors.New("the system call is forbidden")
+	g.ownNow = func() ([]net.Addr, error) { return nil, failure }
+	public, allowed := netip.MustParseAddr("5.6.7.9"), netip.MustParseAddr("10.0.0.1")
+	if err := g.check(public); !errors.Is(err, errBlocked) || !errors.Is(err, failure) {
+		t.Errorf("it gives %v", err)
+	}
+	if err := g.check(allowed); err != nil {
+		t.Errorf("an allowed address gives %v", err)
+	}
+	g.ownAt = time.Now().Add(-2 * ownFor)
+	g.own = []netip.Addr{netip.MustParseAddr("5.6.7.8")}
+	if g.check(public) != nil || g.check(g.own[0]) == nil {
+		t.Error("the last known addresses do not count")
 	}
 }
 

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -29,8 +30,7 @@ func (s *Postgres) insertSecret(ctx context.Context, tx pgx.Tx, tenant domain.Te
 	return nil
 }
 
-// readSecrets sets the unexpired secrets of webhooks, oldest first. A secret that cannot be decrypted is an error: nothing
-// may be signed with anything else.
+// readSecrets sets the unexpired secrets of webhooks, oldest first.
 func (s *Postgres) readSecrets(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, names []string, at map[string]*Webhook) error {
 	rows, _ := tx.Query(ctx, `
 		select s.name, s.secret_id, s.secret, coalesce(s.key_id, ''), s.created_at, s.expires_at from webhook_secrets as s
@@ -39,11 +39,8 @@ func (s *Postgres) readSecrets(ctx context.Context, tx pgx.Tx, tenant domain.Ten
 	var name string
 	var secret Secret
 	var stored atrest.Stored
-	_, err := pgx.ForEachRow(rows, []any{&name, &secret.ID, &stored.Data, &stored.Key, (*pg.Moment)(&secret.CreatedAt), (*pg.Moment)(&secret.ExpiresAt)}, func() (err error) {
-		secret.Key, err = s.keys.Open(stored, secretPlace(tenant, name, secret.ID)...)
-		if err != nil {
-			return domain.Errorf(domain.CodeUnavailable, "", "the secret %s of webhook %q cannot be used: %s", secret.ID, name, err)
-		}
+	_, err := pgx.ForEachRow(rows, []any{&name, &secret.ID, &stored.Data, &stored.Key, (*pg.Moment)(&secret.CreatedAt), (*pg.Moment)(&secret.ExpiresAt)}, func() error {
+		secret.Key, secret.Unusable = s.keys.Open(stored, secretPlace(tenant, name, secret.ID)...)
 		at[name].Secrets = append(at[name].Secrets, secret)
 		stored.Data = nil // the next secret needs separate memory
 		return nil
@@ -54,18 +51,15 @@ func (s *Postgres) readSecrets(ctx context.Context, tx pgx.Tx, tenant domain.Ten
 	return nil
 }
 
-// SecretsKey returns the name of the key that encrypts secrets, or "" if they are stored as they are.
-func (s *Postgres) SecretsKey() string { return s.keys.Current() }
+// HasSecretKeys reports whether there are keys for secrets.
+func (s *Postgres) HasSecretKeys() bool { return s.keys != nil }
 
-// encryptedAtOnce is how many secrets EncryptSecrets encrypts at most.
-const encryptedAtOnce = 1000
-
-// EncryptSecrets encrypts those secrets of a tenant's webhooks that are not encrypted with the current key, and returns
-// their number, at most 1,000. It does nothing if secrets are stored as they are. Each secret has a separate
-// transaction, so that nothing waits for more than one of them.
-func (s *Postgres) EncryptSecrets(ctx context.Context, tenant domain.TenantID) (encrypted int, err error) {
-	current := s.keys.Current()
-	if current == "" {
+// EncryptSecrets stores the secrets of a tenant's webhooks as the keys say: encrypted with the current key, or plainly if
+// no key encrypts. It returns how many it has replaced, and an error that names each secret that it could not decrypt.
+// Expired secrets are removed. It does nothing without keys. Each secret has a separate transaction, so that nothing waits
+// for more than one of them.
+func (s *Postgres) EncryptSecrets(ctx context.Context, tenant domain.TenantID) (stored int, err error) {
+	if s.keys == nil {
 		return 0, nil
 	}
 	type row struct {
@@ -76,35 +70,42 @@ func (s *Postgres) EncryptSecrets(ctx context.Context, tenant domain.TenantID) (
 	}
 	var old []row
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "delete from webhook_secrets as s where s.tenant_id = $1 and s.expires_at <= statement_timestamp()", tenant)
+		if err != nil {
+			return err
+		}
 		rows, _ := tx.Query(ctx, `
 			select s.name, s.secret_id, s.secret, coalesce(s.key_id, '') from webhook_secrets as s
-			where s.tenant_id = $1 and coalesce(s.key_id, '') <> $2 order by s.name, s.secret_id limit $3`, tenant, current, encryptedAtOnce)
+			where s.tenant_id = $1 and coalesce(s.key_id, '') <> $2`, tenant, s.keys.Current())
 		old, err = pgx.CollectRows(rows, pgx.RowToStructByPos[row])
 		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("look for secrets to encrypt: %w", err)
 	}
+	var unusable []error
 	for _, r := range old {
 		place := secretPlace(tenant, r.Name, r.ID)
-		plain, err := s.keys.Open(atrest.Stored{Key: r.Key, Data: r.Secret}, place...)
+		secret, err := s.keys.Open(atrest.Stored{Key: r.Key, Data: r.Secret}, place...)
 		if err != nil {
-			return encrypted, fmt.Errorf("the secret %s of webhook %q of tenant %s cannot be encrypted again: %w", r.ID, r.Name, tenant, err)
+			unusable = append(unusable, fmt.Errorf("the secret %s of webhook %q of tenant %s cannot be decrypted: %w", r.ID, r.Name, tenant, err))
+			continue
 		}
-		stored := s.keys.Seal(plain, place...)
+		sealed := s.keys.Seal(secret, place...)
 		err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 			// Another process may have replaced it in the meantime.
-			_, err := tx.Exec(ctx, `
-				update webhook_secrets as s set secret = $4, key_id = $5 where s.tenant_id = $1 and s.name = $2 and s.secret_id = $3 and s.secret = $6`,
-				tenant, r.Name, r.ID, stored.Data, stored.Key, r.Secret)
+			done, err := tx.Exec(ctx, `
+				update webhook_secrets as s set secret = $4, key_id = nullif($5::text, '')
+				where s.tenant_id = $1 and s.name = $2 and s.secret_id = $3 and s.secret = $6`,
+				tenant, r.Name, r.ID, sealed.Data, sealed.Key, r.Secret)
+			stored += int(done.RowsAffected())
 			return err
 		})
 		if err != nil {
-			return encrypted, fmt.Errorf("encrypt a webhook's secret: %w", err)
+			return stored, fmt.Errorf("encrypt a webhook's secret: %w", err)
 		}
-		encrypted++
 	}
-	return encrypted, nil
+	return stored, errors.Join(unusable...)
 }
 
 // AddWebhookSecret adds a secret to a webhook and returns the webhook with it. The existing secrets expire after the

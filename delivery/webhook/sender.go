@@ -123,6 +123,10 @@ func (s *sender) request(ctx context.Context, cancel context.CancelFunc, url str
 		return answer{}, err
 	}
 	now := time.Now()
+	signature, err := sign(secrets, m.id, now, m.body)
+	if err != nil {
+		return answer{}, err
+	}
 	r.Header.Set("Content-Type", m.contentType)
 	r.Header.Set("User-Agent", s.agent)
 	if traceparent := tracing.Traceparent(ctx); traceparent != "" {
@@ -136,7 +140,7 @@ func (s *sender) request(ctx context.Context, cancel context.CancelFunc, url str
 	}
 	r.Header.Set("Webhook-Id", m.id)
 	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
-	r.Header.Set("Webhook-Signature", sign(secrets, m.id, now, m.body))
+	r.Header.Set("Webhook-Signature", signature)
 	response, err := s.client.Do(r)
 	if err != nil {
 		return answer{}, err

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"testing"
@@ -33,7 +34,11 @@ func TestStandardWebhooksVerifiesSignatures(t *testing.T) {
 		header := http.Header{}
 		header.Set("Webhook-Id", id)
 		header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
-		header.Set("Webhook-Signature", sign(secrets, id, now, body))
+		signature, err := sign(secrets, id, now, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		header.Set("Webhook-Signature", signature)
 		for i := range secrets {
 			receiver, err := standardwebhooks.NewWebhook(secrets[i].Text())
 			if err != nil {
@@ -56,4 +61,14 @@ func TestStandardWebhooksVerifiesSignatures(t *testing.T) {
 			t.Fatal("another secret's signature is valid")
 		}
 	})
+}
+
+func TestUnusableSecretsSignNothing(t *testing.T) {
+	t.Parallel()
+	unusable := Secret{ID: NewSecretID(), Unusable: errors.New("no key")}
+	for _, secrets := range [][]Secret{{unusable}, {newSecret(), unusable}} {
+		if signature, err := sign(secrets, "1", time.Now(), nil); signature != "" || err == nil {
+			t.Errorf("the signature is %q, %v", signature, err)
+		}
+	}
 }

@@ -17,7 +17,7 @@ const (
 // Run removes expired attempts and claims of webhooks, and encrypts their secrets with the current key, until ctx ends.
 func (w *Webhooks) Run(ctx context.Context) error {
 	defer w.sender.close()
-	w.encryptSecrets(ctx)
+	w.encryptSecrets(ctx, func(domain.TenantID) bool { return true }) // it does not own any yet
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
 	for {
@@ -28,7 +28,7 @@ func (w *Webhooks) Run(ctx context.Context) error {
 			w.sweep(ctx, one.tenant, one.name)
 		case <-ticker.C:
 			w.sweepAll(ctx)
-			w.encryptSecrets(ctx)
+			w.encryptSecrets(ctx, w.config.Owns)
 		}
 	}
 }
@@ -79,30 +79,31 @@ func (w *Webhooks) sweep(ctx context.Context, id domain.TenantID, name string) {
 	}
 }
 
-// encryptSecrets encrypts secrets of the webhooks of all tenants that this process owns.
-func (w *Webhooks) encryptSecrets(ctx context.Context) {
-	if w.config.Store.SecretsKey() == "" {
+// encryptSecrets encrypts the secrets of tenants' webhooks with the current key.
+func (w *Webhooks) encryptSecrets(ctx context.Context, of func(domain.TenantID) bool) {
+	if !w.config.Store.HasSecretKeys() {
 		return
 	}
-	encrypted, failed := 0, 0
+	stored := 0
 	tenants, err := w.config.Store.WebhookTenants(ctx)
 	for _, id := range tenants {
-		for some := 1; some > 0 && ctx.Err() == nil && w.config.Owns(id); {
-			var bad error
-			some, bad = w.config.Store.EncryptSecrets(ctx, id)
-			encrypted += some
-			if bad != nil {
-				err = bad
-				failed++
-				break
-			}
+		if ctx.Err() != nil {
+			return
+		}
+		if !of(id) {
+			continue
+		}
+		some, bad := w.config.Store.EncryptSecrets(ctx, id)
+		stored += some
+		if bad != nil {
+			err = bad
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		w.config.Log.Error("secrets of webhooks were not encrypted; trying again later", "tenants", failed, "error", err)
+		w.config.Log.Error("not all secrets of webhooks were encrypted with the current key; keep the old keys", "error", err)
 	}
-	if encrypted > 0 {
-		w.config.Log.Info("secrets of webhooks were encrypted", "secrets", encrypted, "key", w.config.Store.SecretsKey())
+	if stored > 0 {
+		w.config.Log.Info("secrets of webhooks were encrypted with the current key", "secrets", stored)
 	}
 }
 

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"slices"
 	"strconv"
 
 	"github.com/manifold-es/manifold/delivery/consume"
@@ -66,7 +67,7 @@ func (w *Webhooks) Consumers(ctx context.Context, id domain.TenantID) ([]consume
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	consumers := w.list(id, t, found)
+	consumers := w.list(id, t, w.usable(id, found))
 	// The webhooks may have changed since they were read. Then the next call reads them again.
 	t.known = t.changes == changes
 	if t.known && len(found) == 0 && w.tenants[id] == t { // otherwise it was forgotten, and missed a notice
@@ -74,6 +75,22 @@ func (w *Webhooks) Consumers(ctx context.Context, id domain.TenantID) ([]consume
 		delete(w.owners, id)
 	}
 	return consumers, nil
+}
+
+// usable returns the webhooks whose secrets can be decrypted. The others wait, so that no event of theirs fails, until a
+// process has the key.
+func (w *Webhooks) usable(id domain.TenantID, found []Webhook) []Webhook {
+	var usable []Webhook
+	for i := range found {
+		at := slices.IndexFunc(found[i].Secrets, func(s Secret) bool { return s.Unusable != nil })
+		if at < 0 {
+			usable = append(usable, found[i])
+			continue
+		}
+		w.config.Log.Error("a webhook sends nothing, because its secret cannot be decrypted", "tenant", id, "webhook", found[i].Name,
+			"secret", found[i].Secrets[at].ID, "error", found[i].Secrets[at].Unusable)
+	}
+	return usable
 }
 
 // hasWebhooks reports whether a tenant may have webhooks. The list of tenants with webhooks is read once, so that the

@@ -73,7 +73,8 @@ func (id SecretID) String() string { return domain.UUID(id).String() }
 // is shown once.
 type Secret struct {
 	ID        SecretID
-	Key       []byte    // 32 random bytes
+	Key       []byte    // 32 random bytes; nil if it cannot be decrypted
+	Unusable  error     // why it cannot be decrypted; nil: it can
 	CreatedAt time.Time // by the database's clock
 	ExpiresAt time.Time // it stops signing then; zero: never
 }

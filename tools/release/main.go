@@ -41,7 +41,7 @@ const repository = "../.."
 var shells = [...]string{"bash", "zsh", "fish"}
 
 func main() {
-	out := flag.String("out", filepath.Join(repository, "dist"), "the folder for the files; it is removed first")
+	out := flag.String("out", filepath.Join(repository, "dist"), "the folder for the files; an earlier release in it is removed first")
 	platforms := flag.String("platforms", "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64", "what to build for")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -66,7 +66,7 @@ func release(out string, platforms []string) error {
 	if out, err = filepath.Abs(out); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(out); err != nil {
+	if err := empty(out); err != nil {
 		return err
 	}
 	work, err := os.MkdirTemp("", "manifold-release-")
@@ -92,6 +92,23 @@ func release(out string, platforms []string) error {
 	}
 	return b.sum()
 }
+
+// empty removes an earlier release.
+func empty(out string) error {
+	files, err := os.ReadDir(out)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case len(files) > 0 && !slices.ContainsFunc(files, func(f fs.DirEntry) bool { return f.Name() == sums }):
+		return fmt.Errorf("%s has files, but no %s, so it is no earlier release; remove it, or give another folder with -out", out, sums)
+	}
+	return os.RemoveAll(out)
+}
+
+// sums is the name of the file with checksums.
+const sums = "SHA256SUMS"
 
 // builder builds the files of a release.
 type builder struct {
@@ -145,7 +162,7 @@ func (b *builder) build(system, processor string) error {
 	return run(sbom)
 }
 
-// archive writes a compressed archive, in which everything is in one folder.
+// archive writes a compressed archive with one folder.
 func (b *builder) archive(name, program string) error {
 	files := map[string]string{"manifold": program}
 	for _, file := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
@@ -216,7 +233,7 @@ func (b *builder) packages(name, program, version, processor string) error {
 
 // sum writes the checksums of all files, in the format of sha256sum.
 func (b *builder) sum() error {
-	var sums strings.Builder
+	var all strings.Builder
 	files, err := os.ReadDir(b.out)
 	if err != nil {
 		return err
@@ -226,10 +243,10 @@ func (b *builder) sum() error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(content), file.Name())
+		fmt.Fprintf(&all, "%x  %s\n", sha256.Sum256(content), file.Name())
 	}
-	_, err = io.WriteString(os.Stdout, sums.String())
-	return errors.Join(err, os.WriteFile(filepath.Join(b.out, "SHA256SUMS"), []byte(sums.String()), 0o644))
+	_, err = io.WriteString(os.Stdout, all.String())
+	return errors.Join(err, os.WriteFile(filepath.Join(b.out, sums), []byte(all.String()), 0o644))
 }
 
 // command returns a command that runs at the root of the repository.

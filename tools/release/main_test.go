@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -18,8 +20,12 @@ import (
 
 // The files of a release are complete, and the program in them runs.
 func TestRelease(t *testing.T) {
+	if _, err := exec.LookPath("dpkg-deb"); err != nil || runtime.GOOS != "linux" {
+		t.Skip("the packages can be unpacked on Debian only")
+	}
+	platform := "linux_" + runtime.GOARCH
 	out := filepath.Join(t.TempDir(), "dist")
-	if err := release(out, []string{"linux/amd64"}); err != nil {
+	if err := release(out, []string{"linux/" + runtime.GOARCH}); err != nil {
 		t.Fatal(err)
 	}
 	sums := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
@@ -27,12 +33,12 @@ func TestRelease(t *testing.T) {
 	if text, err := sums.CombinedOutput(); err != nil || strings.Count(string(text), ": OK\n") != 4 {
 		t.Errorf("the checksums: %v\n%s", err, text)
 	}
-	archives, err := filepath.Glob(filepath.Join(out, "manifold_*_linux_amd64.tar.gz"))
+	archives, err := filepath.Glob(filepath.Join(out, "manifold_*_"+platform+".tar.gz"))
 	if err != nil || len(archives) != 1 {
 		t.Fatal(archives, err)
 	}
 	name := strings.TrimSuffix(archives[0], ".tar.gz")
-	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), "manifold_"), "_linux_amd64")
+	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), "manifold_"), "_"+platform)
 
 	runs(t, unpack(t, archives[0], filepath.Base(name)), version)
 
@@ -43,7 +49,17 @@ func TestRelease(t *testing.T) {
 	program := filepath.Join(root, "usr/bin/manifold")
 	runs(t, program, version)
 	// The settings that are installed are understood: only the secrets are missing.
-	text, err := exec.Command(program, "serve", "--config", filepath.Join(root, "etc/manifold/manifold.yaml")).CombinedOutput()
+	settings := filepath.Join(root, "etc/manifold/manifold.yaml")
+	text, err := os.ReadFile(settings)
+	if err == nil {
+		err = os.WriteFile(settings, bytes.ReplaceAll(text, []byte("/etc/manifold/"), []byte(root+"/etc/manifold/")), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := exec.CommandContext(t.Context(), program, "serve", "--config", settings)
+	serve.Env = []string{}
+	text, err = serve.CombinedOutput()
 	if err == nil || !strings.Contains(string(text), "/etc/manifold/app") {
 		t.Errorf("with the installed settings it ends with %v: %s", err, text)
 	}
@@ -81,7 +97,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// unpack unpacks an archive, in which all is in one folder, and returns the program's path.
+// unpack unpacks an archive with one folder, and returns the program's path.
 func unpack(t *testing.T, archive, folder string) string {
 	t.Helper()
 	packed, err := os.Open(archive)

@@ -4,7 +4,7 @@ set -e
 case "$1" in
 remove | 0)
 	if [ -d /run/systemd/system ]; then
-		systemctl disable --now manifold.service
+		systemctl disable --now manifold.service || true # systemd may be broken
 	fi
 	;;
 esac
