@@ -49,11 +49,17 @@ func runCommands(t *testing.T, name string, least int, environ []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	runText(t, string(page), least, environ)
+}
+
+// runText is runCommands for the text of a page, or for a part of it.
+func runText(t *testing.T, page string, least int, environ []string) {
+	t.Helper()
 	environ = append(environ, "PATH="+filepath.Dir(program)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	folder := t.TempDir()
 	codes := map[string]int{"": 0, "fails": 1, "differs": 2}
 	said, ran := "", 0
-	for _, block := range regexp.MustCompile("(?ms)^```(yaml|sh|text) *([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
+	for _, block := range regexp.MustCompile("(?ms)^```(yaml|sh|text) *([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
 		kind, note, text := block[1], block[2], block[3]
 		switch {
 		case kind == "yaml" && note != "":

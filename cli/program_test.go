@@ -202,15 +202,25 @@ const operatorKey = "the operator's key of the tests, long enough"
 // serve runs `manifold serve` on a separate database, and returns its URL.
 func serve(t testing.TB, settings ...string) (url string, service *running) {
 	t.Helper()
-	db := pgtest.Database(t)
-	service = launch(t, append([]string{
+	return serveOn(t, pgtest.Database(t), settings...)
+}
+
+// configurationOf is the environment of `manifold serve` on a database.
+func configurationOf(db pgtest.DB) (environ []string) {
+	return []string{
 		"MANIFOLD_LISTEN=127.0.0.1:0", "MANIFOLD_LOG_FORMAT=json", "MANIFOLD_OPERATOR_KEY=" + operatorKey,
 		"MANIFOLD_DATABASE_URL=" + db.URL(pgtest.RoleMigrator),
 		"MANIFOLD_DATABASE_APP_URL=" + db.URL(migrations.RoleApp),
 		"MANIFOLD_DATABASE_SYSTEM_URL=" + db.URL(migrations.RoleSystem),
 		"MANIFOLD_DATABASE_DOCUMENTS_URL=" + db.URL(migrations.RoleDocuments),
 		"MANIFOLD_DATABASE_RETENTION_URL=" + db.URL(migrations.RoleRetention),
-	}, settings...), "", "serve")
+	}
+}
+
+// serveOn is serve on a test's database.
+func serveOn(t testing.TB, db pgtest.DB, settings ...string) (url string, service *running) {
+	t.Helper()
+	service = launch(t, append(configurationOf(db), settings...), "", "serve")
 	var entry struct{ Address string }
 	if err := json.Unmarshal([]byte(service.await(`"listening"`)), &entry); err != nil {
 		t.Fatal(err)

@@ -99,12 +99,7 @@ func propagateSettings(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	for _, statement := range []string{statement, "set local citus.propagate_set_commands = 'local'"} {
-		if _, err := tx.Exec(ctx, statement); err != nil {
-			return err
-		}
-	}
-	return nil
+	return execute(ctx, tx, []string{statement, "set local citus.propagate_set_commands = 'local'"})
 }
 
 // PropagationProblem says why a login's sessions would find no rows in a distributed database: the tenant that they set
@@ -137,7 +132,7 @@ var NodeSettings = map[Role]map[string]string{
 // as that role. It gets no password, so a node admits it only by what its pg_hba.conf allows the other nodes.
 func prepareRoles(ctx context.Context, tx pgx.Tx) error {
 	// Only what differs: a migrator that may not change roles can migrate once somebody else has prepared them.
-	rows, _ := tx.Query(ctx, `
+	return executeEach(ctx, tx, `
 		select format('alter role %I login', rolname) from pg_roles where rolname = $1 and not rolcanlogin
 		union all
 		select format('grant usage on schema manifold to %I', $1::text) where not has_schema_privilege($1, 'manifold', 'usage')
@@ -148,16 +143,6 @@ func prepareRoles(ctx context.Context, tx pgx.Tx) error {
 		  select from pg_db_role_setting s
 		  where s.setrole = wanted.role::regrole and s.setdatabase = (select oid from pg_database where datname = current_database())
 		    and wanted.name || '=' || wanted.value = any (s.setconfig))`, append([]any{RoleViews}, nodeSettingsAsColumns()...)...)
-	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return err
-	}
-	for _, statement := range statements {
-		if _, err := tx.Exec(ctx, statement); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // nodeSettingsAsColumns returns NodeSettings as three arrays: roles, names and values.

@@ -146,10 +146,11 @@ func isServerError(err error) bool {
 	return ok
 }
 
+const insufficientPrivilege = "42501"
+
 // plain removes what golang-migrate adds to a database error: the whole text of the query. For a missing permission,
 // it adds what to do.
 func plain(err error) error {
-	const insufficientPrivilege = "42501"
 	cause := err
 	if e, ok := errors.AsType[database.Error](err); ok {
 		cause = e.OrigErr

@@ -50,12 +50,21 @@ var Roles = [...]Role{RoleApp, RoleSystem, RoleDocuments, RoleRetention}
 // concurrently: one migrates, and the others wait. A migration that PostgreSQL refuses leaves nothing in place, and
 // may be retried. If a long transaction, such as a backup, locks a table that a migration changes, Up tries for five
 // minutes, and lets others use the table between its attempts. On a distributed database (see Distribute), each
-// migration also distributes the tables that it creates.
+// migration also distributes the tables that it creates. If the tables come from the dump of a distributed database, Up
+// gives them the owners and the row-level security that they have on one PostgreSQL.
 func Up(ctx context.Context, url string, passwords map[Role]string) error {
 	if err := run(ctx, url, func(m *migrate.Migrate) error { return up(ctx, m) }); err != nil {
 		return err
 	}
-	return setPasswords(ctx, url, passwords)
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("the migrator cannot connect: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if err := undistribute(ctx, conn); err != nil {
+		return fmt.Errorf("prepare the tables of a distributed database for one PostgreSQL: %w", err)
+	}
+	return setPasswords(ctx, conn, passwords)
 }
 
 // Down reverts every migration: it removes all tables with their data. The roles stay, since other databases of the
@@ -158,12 +167,7 @@ func run(ctx context.Context, url string, do func(*migrate.Migrate) error) (err 
 	return ctx.Err()
 }
 
-func setPasswords(ctx context.Context, url string, passwords map[Role]string) error {
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return fmt.Errorf("the migrator cannot connect: %w", err)
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
+func setPasswords(ctx context.Context, conn *pgx.Conn, passwords map[Role]string) error {
 	tx, err := conn.Begin(ctx) // all at once: a process that starts meanwhile sees none of the new passwords, or all
 	if err != nil {
 		return fmt.Errorf("set the configured passwords: %w", err)

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,10 +62,8 @@ func (d *Driver) makeKeysTable(ctx context.Context) error {
 		if exists, err := tableExists(ctx, tx.QueryRow, keysTable); err != nil || exists {
 			return err
 		}
-		for _, statement := range statements {
-			if _, err := tx.Exec(ctx, fmt.Sprintf(statement, keysTable)); err != nil {
-				return err
-			}
+		if err := executeOn(ctx, tx, keysTable, statements); err != nil {
+			return err
 		}
 		if d.distributed {
 			return migrations.DistributeByTenant(ctx, tx, keysTable, besideInCluster(keysTable))

@@ -313,10 +313,8 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...stri
 		if exists, err := tableExists(ctx, tx.QueryRow, table); err != nil || exists {
 			return err
 		}
-		for _, statement := range statements {
-			if _, err := tx.Exec(ctx, fmt.Sprintf(statement, table)); err != nil {
-				return err
-			}
+		if err := executeOn(ctx, tx, table, statements); err != nil {
+			return err
 		}
 		if d.distributed {
 			return migrations.DistributeByTenant(ctx, tx, table, besideInCluster(table))
@@ -357,6 +355,9 @@ const ownedTables = `select '` + schema + `."' || c.relname || '"' from pg_class
 // row-level security is not forced; and with it forced, Citus could neither copy the rows nor move a shard while they
 // change.
 func (d *Driver) adoptTables(ctx context.Context) error {
+	if !d.distributed {
+		return d.undistribute(ctx)
+	}
 	if !d.becomeViews {
 		return nil
 	}
@@ -390,15 +391,12 @@ func (d *Driver) adoptTable(ctx context.Context, table string) error {
 		if err != nil || !ownedStill {
 			return err
 		}
-		statements := append([]string{
+		err = executeOn(ctx, tx, table, slices.Concat([]string{
 			"set local role none", "alter table %[1]s owner to " + viewsRole, "set local role " + viewsRole,
 			"alter table %[1]s no force row level security", grantToLogin,
-			"drop policy if exists tenant on %[1]s", "drop policy if exists checkpoints on %[1]s", "drop policy if exists views on %[1]s",
-		}, d.policies()...)
-		for _, statement := range statements {
-			if _, err := tx.Exec(ctx, strings.ReplaceAll(statement, "%[1]s", table)); err != nil {
-				return err
-			}
+		}, dropPolicies, d.policies()))
+		if err != nil {
+			return err
 		}
 		if distributed { // by a login that owned it, beside the log
 			_, err := tx.Exec(ctx, "select update_distributed_table_colocation($1::text::regclass, colocate_with => $2)", table, cmp.Or(besideInCluster(table), "none"))
@@ -407,6 +405,56 @@ func (d *Driver) adoptTable(ctx context.Context, table string) error {
 		d.log.InfoContext(ctx, "distributing the documents of "+table+" over the nodes")
 		return migrations.DistributeByTenant(ctx, tx, table, besideInCluster(table))
 	})
+}
+
+// undistribute gives the login's tables the row-level security of one PostgreSQL, if they come from the dump of a distributed
+// database. The migrations have changed their owner. Queries create the views that are missing.
+func (d *Driver) undistribute(ctx context.Context) error {
+	var foreign string
+	err := d.pool.QueryRow(ctx, `select coalesce(min(oid::regclass::text), '') from pg_class
+		where relnamespace = to_regnamespace($1) and relkind = 'r' and relowner = (select oid from pg_roles where rolname = $2)`, schema, viewsRole).Scan(&foreign)
+	if err != nil {
+		return err
+	}
+	if foreign != "" {
+		return fmt.Errorf("the table %s belongs to %s, as in a distributed database: run `manifold migrate up`", foreign, viewsRole)
+	}
+	const unforced = ownedTables + " and c.relrowsecurity and not c.relforcerowsecurity"
+	rows, _ := d.pool.Query(ctx, unforced)
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		statements := slices.Concat(dropPolicies, d.policies(), []string{"alter table %[1]s force row level security"})
+		if d.views && table != dialect.InSchema(drivers.KeysTable) {
+			statements = append(statements, viewsPolicy, "grant select on %[1]s to "+viewsRole)
+		}
+		err := d.define(ctx, table, func(tx pgx.Tx) error {
+			var unforcedStill bool
+			if err := tx.QueryRow(ctx, "select $1 in ("+unforced+")", table).Scan(&unforcedStill); err != nil || !unforcedStill {
+				return err
+			}
+			return executeOn(ctx, tx, table, statements)
+		})
+		if err != nil {
+			return fmt.Errorf("force row-level security on %s: %w", table, err)
+		}
+	}
+	return nil
+}
+
+// dropPolicies are the statements that drop a table's policies.
+var dropPolicies = []string{"drop policy if exists tenant on %[1]s", "drop policy if exists checkpoints on %[1]s", "drop policy if exists views on %[1]s"}
+
+// executeOn executes statements in which %[1]s is the table.
+func executeOn(ctx context.Context, tx pgx.Tx, table string, statements []string) error {
+	for _, statement := range statements {
+		if _, err := tx.Exec(ctx, strings.ReplaceAll(statement, "%[1]s", table)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // createTenantView creates the view that queries read, if it does not exist. It does not wait for users of the table.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
@@ -427,5 +428,122 @@ func TestTablesAreDistributed(t *testing.T) {
 	login := db.Pool(t, migrations.RoleDocuments, 1)
 	if err := login.QueryRow(t.Context(), `select count(*) from manifold_documents."orders.1" where id <> ''`).Scan(&seen); err != nil || seen != 0 {
 		t.Errorf("the login sees %d documents without a tenant, %v", seen, err)
+	}
+}
+
+// describeTables describes the tables of a database and their functions, a line each: owners, privileges, policies.
+func describeTables(t *testing.T, super *pgxpool.Pool) (described string) {
+	t.Helper()
+	err := super.QueryRow(t.Context(), `
+		select string_agg(line, E'\n' order by line) from (
+		  select concat_ws(' ', c.oid::regclass, c.relowner::regrole, c.relrowsecurity, c.relforcerowsecurity,
+		    (select array_agg(a order by a) from unnest(c.relacl::text[]) a),
+		    (select array_agg(concat_ws(' ', p.polname, p.polcmd, p.polroles::regrole[], pg_get_expr(p.polqual, p.polrelid)) order by p.polname)
+		      from pg_policy p where p.polrelid = c.oid)) as line
+		  from pg_class c where c.relnamespace in ('manifold'::regnamespace, 'manifold_documents'::regnamespace) and c.relkind in ('r', 'v')
+		  union all
+		  select concat_ws(' ', oid::regprocedure, proowner::regrole) from pg_proc where pronamespace = 'manifold_documents'::regnamespace
+		  union all
+		  select concat_ws(' ', stxname, stxowner::regrole) from pg_statistic_ext where stxnamespace = 'manifold_documents'::regnamespace
+		) lines`).Scan(&described)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return described
+}
+
+// asOnACluster are statements that give tables the owners, policies and row-level security of a distributed database.
+const asOnACluster = `
+	with documents as (select oid, oid::regclass as name from pg_class where relnamespace = 'manifold_documents'::regnamespace and relkind = 'r')
+	select format('alter table %s no force row level security', oid::regclass) from pg_class
+	where relnamespace in ('manifold'::regnamespace, 'manifold_documents'::regnamespace) and relkind = 'r'
+	union all
+	select format('drop policy views on %s', polrelid::regclass) from pg_policy where polname = 'views'
+	union all
+	select format('alter policy tenant on %s using (tenant_id = nullif(current_setting(''manifold.tenant'', true), '''')::uuid)', name) from documents
+	union all
+	select format('drop view %s', oid::regclass) from pg_class where relnamespace = 'manifold_documents'::regnamespace and relkind = 'v'
+	union all
+	select format('alter table %s owner to manifold_views', name) from documents
+	union all
+	select format('grant select, insert, update, delete on %s to manifold_documents', name) from documents
+	union all
+	select format('alter function %s owner to manifold_views', oid::regprocedure) from pg_proc
+	where pronamespace = 'manifold_documents'::regnamespace and proowner = 'manifold_documents'::regrole
+	union all
+	select format('alter statistics manifold_documents.%I owner to manifold_views', stxname) from pg_statistic_ext
+	where stxnamespace = 'manifold_documents'::regnamespace`
+
+// A dump of a distributed database has other owners, policies and row-level security than one PostgreSQL. There, the
+// migrations and the driver restore them.
+func TestTablesReturnFromACluster(t *testing.T) {
+	t.Parallel()
+	pgtest.NotOnCluster(t, "it is about one PostgreSQL; TestBackFromACluster in cli restores a dump of a cluster")
+	db := pgtest.Database(t)
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	tenant := domain.NewTenantID()
+	build := shared("orders", 1)
+	build.Indexes = []string{"version"}
+	own := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "mine"}, Number: 1, Indexes: []string{"version"}}
+	driver := open(t, db)
+	if err := driver.CreateTemporaryTable(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	if err := driver.IndexTable(t.Context(), build); err != nil {
+		t.Fatal(err)
+	}
+	// use must make the views that are missing.
+	use := func() {
+		t.Helper()
+		if err := driver.SwapTable(t.Context(), build, nil); err != nil {
+			t.Error(err)
+		}
+		var public int
+		if err := super.QueryRow(t.Context(), "select count(*) from manifold_documents.orders").Scan(&public); err != nil || public != 2 {
+			t.Errorf("the public view has %d documents of 2, %v", public, err)
+		}
+		for _, build := range []domain.Build{build, own} {
+			found, err := driver.Query(t.Context(), build, tenant, domain.DocumentQuery{Limit: 10, Order: []domain.Order{byPath("version", true)}})
+			if err != nil || len(found) != 2 {
+				t.Errorf("%d documents of 2 are found, %v", len(found), err)
+			}
+		}
+	}
+	for _, build := range []domain.Build{build, own} {
+		save(t, driver, build, tenant, drivers.Batch{To: 1, Upserts: documents(1, "a", "b")})
+	}
+	use()
+	driver.Close()
+	want := describeTables(t, super)
+	rows, _ := super.Query(t.Context(), asOnACluster)
+	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range statements {
+		if _, err := super.Exec(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	_, err = postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleDocuments)})
+	if err == nil || !strings.Contains(err.Error(), "run `manifold migrate up`") {
+		t.Errorf("before the migrations it says %v", err)
+	}
+	for range 2 { // the second finds nothing to do
+		if err := migrations.Up(t.Context(), db.URL(pgtest.RoleMigrator), nil); err != nil {
+			t.Fatal(err)
+		}
+		driver = open(t, db)
+		use()
+		driver.Close()
+	}
+	if got := describeTables(t, super); got != want {
+		t.Errorf("after the return:\n%s\nwant:\n%s", got, want)
+	}
+	var member bool
+	err = super.QueryRow(t.Context(), "select pg_has_role($1, $2, 'member') or pg_has_role($1, $3, 'member')",
+		pgtest.RoleMigrator, migrations.RoleViews, migrations.RoleDocuments).Scan(&member)
+	if err != nil || member {
+		t.Errorf("the migrator keeps the rights of the documents' roles: %v, %v", member, err)
 	}
 }

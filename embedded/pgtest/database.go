@@ -160,6 +160,12 @@ func Database(t testing.TB) DB {
 	if urls := os.Getenv(clusterVariable); urls != "" {
 		return process.cluster.clone(t, urls)
 	}
+	return Plain(t)
+}
+
+// Plain is Database on the shared server, also with MANIFOLD_TEST_CITUS_URLS.
+func Plain(t testing.TB) DB {
+	t.Helper()
 	return process.copies.create(t, Server(t))
 }
 
