@@ -82,9 +82,9 @@ func TestHalfWay(t *testing.T) {
 // and writing.
 func TestMigrationGivesWay(t *testing.T) {
 	t.Parallel()
+	db := pgtest.Database(t) // on a cluster it may wait for other tests
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	db := pgtest.Database(t)
 	super := db.Pool(t, pgtest.RoleSuperuser, 3)
 	for _, statement := range []string{ // one per call, as a distributed database demands
 		"alter table manifold.webhook_secrets drop column key_id",

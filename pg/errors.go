@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -26,7 +27,7 @@ func Unavailable(err error) error {
 		return CannotServe("the database cannot be reached; try again later", err)
 	}
 	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
-		if isTransient(native.Code) {
+		if isTransient(native.Code) || lostWorker(native) {
 			return CannotServe("the database cannot serve now; try again later", err)
 		}
 	}
@@ -34,6 +35,12 @@ func Unavailable(err error) error {
 		return CannotServe("the connection to the database broke; try again later", err)
 	}
 	return err
+}
+
+// lostWorker reports whether a cluster's coordinator has lost a connection to a worker in the middle of a transaction, which
+// it has rolled back. Citus reports that as an internal error.
+func lostWorker(err *pgconn.PgError) bool {
+	return err.Code == "XX000" && strings.HasPrefix(err.Message, "failure on connection marked as essential")
 }
 
 // isTransient reports whether a SQLSTATE says that the server cannot serve now, but may later.
