@@ -18,6 +18,14 @@ import (
 const keyColumns = `k.tenant_id, k.key_id, k.name, k.hash, k.scopes, k.networks, k.created_at, k.expires_at, k.revoked_at,
 	k.last_used_at, k.rotated_to, k.limits`
 
+const (
+	listKeys = "select " + keyColumns + ` from keys k
+		where k.tenant_id = $1 and k.key_id > $2 order by k.key_id limit $3`
+	readKey = "select " + keyColumns + `, t.state
+		from keys k join tenants t on t.tenant_id = k.tenant_id where k.tenant_id = $1 and k.key_id = $2`
+	readState = "select t.state from tenants t where t.tenant_id = $1"
+)
+
 // scanKey reads a row of keyColumns and the columns after them.
 func scanKey(row pgx.CollectableRow, more ...any) (APIKey, error) {
 	var key APIKey
@@ -163,8 +171,7 @@ func (s *Postgres) addKey(ctx context.Context, of domain.TenantID, add func(tx p
 // Keys returns the first limit of a tenant's keys after the key with the id after (zero: from the first), including
 // revoked ones. They are ordered by id, which is roughly the order of creation.
 func (s *Postgres) Keys(ctx context.Context, tenant domain.TenantID, after KeyID, limit int) ([]APIKey, error) {
-	rows, _ := s.db.System.Query(ctx, "select "+keyColumns+` from keys k
-		where k.tenant_id = $1 and k.key_id > $2 order by k.key_id limit $3`, tenant, after, limit)
+	rows, _ := s.db.System.Query(ctx, listKeys, tenant, after, limit)
 	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (APIKey, error) { return scanKey(row) })
 	if err != nil {
 		return nil, pg.Unavailable(fmt.Errorf("list the keys: %w", err))
@@ -175,8 +182,7 @@ func (s *Postgres) Keys(ctx context.Context, tenant domain.TenantID, after KeyID
 // Key returns a key, even a revoked one, and the state of its tenant, or domain.CodeNotFound if there is none.
 func (s *Postgres) Key(ctx context.Context, tenant domain.TenantID, id KeyID) (APIKey, domain.TenantState, error) {
 	var state domain.TenantState
-	rows, _ := s.db.System.Query(ctx, "select "+keyColumns+`, t.state
-		from keys k join tenants t on t.tenant_id = k.tenant_id where k.tenant_id = $1 and k.key_id = $2`, tenant, id)
+	rows, _ := s.db.System.Query(ctx, readKey, tenant, id)
 	key, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (APIKey, error) { return scanKey(row, &state) })
 	if errors.Is(err, pgx.ErrNoRows) {
 		return APIKey{}, "", noKey(id)
@@ -189,7 +195,7 @@ func (s *Postgres) Key(ctx context.Context, tenant domain.TenantID, id KeyID) (A
 
 // tenantState returns the state of a tenant, or domain.CodeNotFound if there is none.
 func (s *Postgres) tenantState(ctx context.Context, of domain.TenantID) (state domain.TenantState, err error) {
-	err = s.db.System.QueryRow(ctx, "select t.state from tenants t where t.tenant_id = $1", of).Scan(&state)
+	err = s.db.System.QueryRow(ctx, readState, of).Scan(&state)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", tenant.NotFound(of)
 	}

@@ -12,15 +12,21 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
+const (
+	removeExpiredTickets = "delete from tickets t where t.tenant_id = $1 and t.expires_at <= now()"
+	countTickets         = "select count(*) from tickets t where t.tenant_id = $1"
+	readTicket           = "select t.key_id, t.token, t.hash, t.expires_at from tickets t where t.tenant_id = $1 and t.ticket_id = $2 and t.expires_at > now()"
+)
+
 // CreateTicket stores a ticket that lives for life, by the database's clock, and returns when it expires. It removes
 // the tenant's expired tickets. Beyond MaxTickets the error is domain.CodeTooManyRequests.
 func (s *Postgres) CreateTicket(ctx context.Context, ticket Ticket, life time.Duration) (expiresAt time.Time, err error) {
 	err = pg.Under(ctx, s.db.App, ticket.Tenant, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "delete from tickets t where t.tenant_id = $1 and t.expires_at <= now()", ticket.Tenant); err != nil {
+		if _, err := tx.Exec(ctx, removeExpiredTickets, ticket.Tenant); err != nil {
 			return fmt.Errorf("remove expired tickets: %w", err)
 		}
 		var alive int
-		if err := tx.QueryRow(ctx, "select count(*) from tickets t where t.tenant_id = $1", ticket.Tenant).Scan(&alive); err != nil {
+		if err := tx.QueryRow(ctx, countTickets, ticket.Tenant).Scan(&alive); err != nil {
 			return fmt.Errorf("count the tickets: %w", err)
 		}
 		if alive >= MaxTickets {
@@ -43,8 +49,7 @@ func (s *Postgres) Ticket(ctx context.Context, tenant domain.TenantID, id Ticket
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		ticket = Ticket{Tenant: tenant, ID: id}
 		var hash []byte
-		err := tx.QueryRow(ctx, "select t.key_id, t.token, t.hash, t.expires_at from tickets t where t.tenant_id = $1 and t.ticket_id = $2 and t.expires_at > now()",
-			tenant, id).Scan(&ticket.Key, &ticket.Token, &hash, (*pg.Moment)(&ticket.ExpiresAt))
+		err := tx.QueryRow(ctx, readTicket, tenant, id).Scan(&ticket.Key, &ticket.Token, &hash, (*pg.Moment)(&ticket.ExpiresAt))
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return domain.Errorf(domain.CodeNotFound, "", "there is no such ticket")

@@ -42,6 +42,19 @@ type stored struct {
 	complete      bool  // all events from before there was a quota are counted
 }
 
+// Statements about the ledger of a tenant $1 and a key $2, and about a tenant's stored events.
+const (
+	lockLedger   = "select l.state from limit_ledgers l where l.tenant_id = $1 and l.key_id = $2 for update skip locked"
+	findLedger   = "select count(*) > 0 from limit_ledgers l where l.tenant_id = $1 and l.key_id = $2"
+	updateLedger = "update limit_ledgers l set state = $3, updated_at = now() where l.tenant_id = $1 and l.key_id = $2"
+	insertLedger = "insert into limit_ledgers (tenant_id, key_id, state) values ($1, $2, $3) on conflict do nothing"
+	readStored   = `
+		select coalesce(max(s.events), 0), coalesce(max(s.bytes), 0), coalesce(max(l.head), 0) - coalesce(max(s.counted_to), 0),
+			coalesce(bool_or(s.complete), false)
+		from logs l left join stored_events s on s.tenant_id = l.tenant_id
+		where l.tenant_id = $1::uuid`
+)
+
 // settle answers the questions of a process in one transaction, but leaves out ledgers that are locked: a process that
 // stops while it has some locked does not delay others. The questions must be in the order of their ledgers, so that
 // concurrent processes create them in the same order.
@@ -61,7 +74,7 @@ func (s *Postgres) settle(ctx context.Context, process string, questions []*ques
 		var find pgx.Batch
 		for _, q := range questions {
 			if !q.found {
-				find.Queue("select count(*) > 0 from limit_ledgers l where l.tenant_id = $1 and l.key_id = $2", q.tenant, q.key).
+				find.Queue(findLedger, q.tenant, q.key).
 					QueryRow(func(row pgx.Row) error { return row.Scan(&q.locked) })
 			}
 		}
@@ -83,10 +96,10 @@ func (s *Postgres) settle(ctx context.Context, process string, questions []*ques
 				return fmt.Errorf("encode a ledger of limits: %w", err)
 			}
 			if q.found {
-				write.Queue("update limit_ledgers l set state = $3, updated_at = now() where l.tenant_id = $1 and l.key_id = $2", q.tenant, q.key, state)
+				write.Queue(updateLedger, q.tenant, q.key, state)
 			} else {
 				// Another process may have created it in the meantime: then this one has nothing, and asks again.
-				write.Queue("insert into limit_ledgers (tenant_id, key_id, state) values ($1, $2, $3) on conflict do nothing", q.tenant, q.key, state).
+				write.Queue(insertLedger, q.tenant, q.key, state).
 					Exec(func(done pgconn.CommandTag) error {
 						q.settled = done.RowsAffected() == 1
 						return nil
@@ -108,7 +121,7 @@ func (s *Postgres) settle(ctx context.Context, process string, questions []*ques
 }
 
 func (q *question) queueRead(batch *pgx.Batch) {
-	batch.Queue("select l.state from limit_ledgers l where l.tenant_id = $1 and l.key_id = $2 for update skip locked", q.tenant, q.key).
+	batch.Queue(lockLedger, q.tenant, q.key).
 		QueryRow(func(row pgx.Row) error {
 			var state []byte
 			err := row.Scan(&state)
@@ -127,11 +140,7 @@ func (q *question) queueRead(batch *pgx.Batch) {
 }
 
 func (q *question) queueStored(batch *pgx.Batch) {
-	batch.Queue(`
-		select coalesce(max(s.events), 0), coalesce(max(s.bytes), 0), coalesce(max(l.head), 0) - coalesce(max(s.counted_to), 0),
-			coalesce(bool_or(s.complete), false)
-		from logs l left join stored_events s on s.tenant_id = l.tenant_id
-		where l.tenant_id = $1::uuid`, q.tenant).
+	batch.Queue(readStored, q.tenant).
 		QueryRow(func(row pgx.Row) error {
 			return row.Scan(&q.stored.events, &q.stored.bytes, &q.stored.uncounted, &q.stored.complete)
 		})

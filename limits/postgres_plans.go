@@ -131,10 +131,12 @@ func (s *Postgres) DeletePlan(ctx context.Context, name string) error {
 	})
 }
 
+const readTenantLimits = "select l.tenant_id, l.plan, l.limits, l.quotas from tenant_limits l where l.tenant_id = $1"
+
 // TenantLimits returns a tenant's plan and what differs from it.
 func (s *Postgres) TenantLimits(ctx context.Context, tenant domain.TenantID) (domain.TenantLimits, error) {
 	found, err := pg.Select(ctx, s.db.System, "read a tenant's limits", scanAssigned,
-		"select l.tenant_id, l.plan, l.limits, l.quotas from tenant_limits l where l.tenant_id = $1", tenant)
+		readTenantLimits, tenant)
 	return first(found).TenantLimits, err
 }
 

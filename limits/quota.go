@@ -59,7 +59,7 @@ func (q Quota) Check(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, mos
 // limitIn returns a quota of a tenant's plan, or what replaces it, as the transaction sees it; nil: there is none.
 func limitIn(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name domain.Quota) (*int64, error) {
 	own, _, err := pg.SelectOne(ctx, tx, "read a tenant's limits", scanAssigned,
-		"select l.tenant_id, l.plan, l.limits, l.quotas from tenant_limits l where l.tenant_id = $1", tenant)
+		readTenantLimits, tenant)
 	if err != nil {
 		return nil, err
 	}

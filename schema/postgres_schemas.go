@@ -34,6 +34,10 @@ func NewPostgres(db *pg.DB) *Postgres { return &Postgres{db: db, settle: Default
 const (
 	versionColumns = "v.version, v.schema, v.breaking, v.revision, v.by, v.created_at"
 	selectRevision = "select coalesce((select s.revision from schema_sets s where s.tenant_id = $1), 0)"
+	listVersions   = "select v.event_type, v.breaking, v.revision from schema_versions v where v.tenant_id = $1 order by v.event_type, v.version"
+	listTags       = "select t.event_type, t.tags from schema_types t where t.tenant_id = $1 and t.tags <> ''"
+	listRules      = "select " + ruleColumns + " from schema_rules r where r.tenant_id = $1"
+	readVersion    = "select " + versionColumns + " from schema_versions v where v.tenant_id = $1 and v.event_type = $2 and v.version = $3"
 )
 
 // SchemaRevision returns the revision of a tenant's schemas and rules; 0: it never had any.
@@ -53,7 +57,7 @@ func (s *Postgres) loadIndex(ctx context.Context, tenant domain.TenantID) (*inde
 		if x.revision == 0 {
 			return nil
 		}
-		rows, _ := tx.Query(ctx, "select v.event_type, v.breaking, v.revision from schema_versions v where v.tenant_id = $1 order by v.event_type, v.version", tenant)
+		rows, _ := tx.Query(ctx, listVersions, tenant)
 		var eventType string
 		var version versionIndex
 		_, err := pgx.ForEachRow(rows, []any{&eventType, &version.breaking, &version.revision}, func() error {
@@ -68,7 +72,7 @@ func (s *Postgres) loadIndex(ctx context.Context, tenant domain.TenantID) (*inde
 		if err != nil {
 			return fmt.Errorf("list the versions of schemas: %w", err)
 		}
-		rows, _ = tx.Query(ctx, "select t.event_type, t.tags from schema_types t where t.tenant_id = $1 and t.tags <> ''", tenant)
+		rows, _ = tx.Query(ctx, listTags, tenant)
 		var tags string
 		_, err = pgx.ForEachRow(rows, []any{&eventType, &tags}, func() error {
 			if of := x.types[eventType]; of != nil {
@@ -79,7 +83,7 @@ func (s *Postgres) loadIndex(ctx context.Context, tenant domain.TenantID) (*inde
 		if err != nil {
 			return fmt.Errorf("list the expressions for tags: %w", err)
 		}
-		rows, _ = tx.Query(ctx, "select "+ruleColumns+" from schema_rules r where r.tenant_id = $1", tenant)
+		rows, _ = tx.Query(ctx, listRules, tenant)
 		rules, err := pgx.CollectRows(rows, scanRule)
 		if err != nil {
 			return fmt.Errorf("list the rules of categories: %w", err)
@@ -165,7 +169,7 @@ func (s *Postgres) contents(ctx context.Context, tenant domain.TenantID) (all Co
 func (s *Postgres) SchemaVersion(ctx context.Context, tenant domain.TenantID, eventType string, version int64) (Version, error) {
 	found, ok, err := pg.SelectOneUnder(ctx, s.db.App, tenant, "read a schema",
 		func(row pgx.CollectableRow) (Version, error) { return scanVersion(row) },
-		"select "+versionColumns+" from schema_versions v where v.tenant_id = $1 and v.event_type = $2 and v.version = $3", tenant, eventType, version)
+		readVersion, tenant, eventType, version)
 	if err == nil && !ok {
 		err = domain.Errorf(domain.CodeNotFound, "", "%s has no schema of version %d", eventType, version)
 	}

@@ -81,7 +81,8 @@ func Check(t *testing.T, role migrations.Role, fill []string, statements []State
 	t.Helper()
 	db := pgtest.Database(t)
 	ctx := t.Context()
-	settings := maps.Clone(map[migrations.Role]map[string]string{migrations.RoleApp: pg.AppSettings, migrations.RoleRetention: pg.RetentionSettings}[role])
+	settings := make(map[string]string)
+	maps.Copy(settings, map[migrations.Role]map[string]string{migrations.RoleApp: pg.AppSettings, migrations.RoleRetention: pg.RetentionSettings}[role])
 	if db.Distributed() {
 		maps.Copy(settings, pg.DistributedSettings)
 	}
