@@ -84,7 +84,7 @@ func TestKillWorkerOfACluster(t *testing.T) {
 			t.Fatal("no append to the killed worker is refused")
 		}
 	}
-	// The process writes its signs of life on every node. Without them it stops to work on projections.
+	// The process writes its signs of life on every node. Without them it stops to work on projections, of all tenants.
 	awaitThat(t, "the process stops to work in the background", func() bool {
 		return strings.Contains(s.output(), "could not report to the database that it is alive")
 	})

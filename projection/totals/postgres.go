@@ -150,6 +150,20 @@ type fieldSum struct {
 
 // sums adds up the sums of the tenants that are not being deleted, ordered by tenant, then key, then field.
 func (s *Postgres) sums(ctx context.Context, q sumsQuery) ([]fieldSum, error) {
+	sql, arguments := q.statement()
+	return pg.Select(ctx, s.db.System, "add up totals", func(row pgx.CollectableRow) (one fieldSum, err error) {
+		var of *domain.TenantID
+		err = row.Scan(&of, &one.tenantName, &one.key, &one.field, &one.total, &one.documents)
+		if of != nil {
+			one.tenant = *of
+		}
+		one.total = trimZeros(one.total)
+		return one, err
+	}, sql, arguments)
+}
+
+// statement returns the query's SQL with its arguments.
+func (q sumsQuery) statement() (sql string, arguments pgx.NamedArgs) {
 	tenant, key, name := "null::uuid", "''", "''"
 	group := ""
 	if q.byTenant {
@@ -157,6 +171,11 @@ func (s *Postgres) sums(ctx context.Context, q sumsQuery) ([]fieldSum, error) {
 	}
 	if q.byKey {
 		key, group = "s.key", group+"s.key, "
+	}
+	of := "true"
+	if q.tenant != domain.Everyone {
+		// Not a parameter that may be null: a plan for any value would read the sums of all tenants.
+		of = "t.tenant_id = @tenant and s.tenant_id = @tenant"
 	}
 	after := "true"
 	var afterTenant domain.TenantID
@@ -172,33 +191,18 @@ func (s *Postgres) sums(ctx context.Context, q sumsQuery) ([]fieldSum, error) {
 			after = "s.key > @afterKey"
 		}
 	}
-	return pg.Select(ctx, s.db.System, "add up totals", func(row pgx.CollectableRow) (one fieldSum, err error) {
-		var of *domain.TenantID
-		err = row.Scan(&of, &one.tenantName, &one.key, &one.field, &one.total, &one.documents)
-		if of != nil {
-			one.tenant = *of
-		}
-		one.total = trimZeros(one.total)
-		return one, err
-	}, fmt.Sprintf(`
+	sql = fmt.Sprintf(`
 		select %s, %s, %s, s.field, sum(s.total)::text, sum(s.documents)::bigint
 		from totals as t
 		join total_sums as s on s.tenant_id = t.tenant_id and s.name = t.name
 		join tenants as n on n.tenant_id = t.tenant_id
 		where t.name = @name and t.spec = @spec and n.state not in ('deleting', 'deleted') and starts_with(s.key, @prefix)
-		  and (@tenant::uuid is null or t.tenant_id = @tenant) and %s
-		group by %ss.field order by %ss.field limit @limit`, tenant, name, key, after, group, group),
-		pgx.NamedArgs{
-			"name": q.name, "spec": q.spec, "prefix": q.prefix, "tenant": orNull(q.tenant), "afterTenant": afterTenant, "afterKey": afterKey,
-			"limit": orNoLimit(q.limit),
-		})
-}
-
-func orNull(tenant domain.TenantID) *domain.TenantID {
-	if tenant == domain.Everyone {
-		return nil
+		  and %s and %s
+		group by %ss.field order by %ss.field limit @limit`, tenant, name, key, of, after, group, group)
+	return sql, pgx.NamedArgs{
+		"name": q.name, "spec": q.spec, "prefix": q.prefix, "tenant": q.tenant, "afterTenant": afterTenant, "afterKey": afterKey,
+		"limit": orNoLimit(q.limit),
 	}
-	return &tenant
 }
 
 func orNoLimit(limit int) *int {
