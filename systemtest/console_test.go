@@ -2,9 +2,11 @@ package systemtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -31,10 +33,70 @@ func TestConsole(t *testing.T) {
 		t.Parallel()
 		checkConsoleTypes(t, folder)
 	})
+	t.Run("vendored files", func(t *testing.T) {
+		t.Parallel()
+		compareVendoredFiles(t, folder)
+	})
 	t.Run("browser", func(t *testing.T) {
 		t.Parallel()
 		browseConsole(t, folder)
 	})
+}
+
+// compareVendoredFiles fails if a vendored script is not that of the package in folder, whose hash is in the lock file.
+func compareVendoredFiles(t *testing.T, folder string) {
+	vendor := filepath.Join(consoleSources, "vendor")
+	compared := 0
+	err := filepath.WalkDir(vendor, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || entry.Name() == "LICENSE" {
+			return err
+		}
+		name, err := filepath.Rel(vendor, path)
+		if err != nil {
+			return err
+		}
+		original, err := originalOfVendored(filepath.Join(folder, "node_modules"), name)
+		if err != nil {
+			return err
+		}
+		want, err := os.ReadFile(original)
+		if err != nil {
+			return err
+		}
+		want, _, _ = bytes.Cut(want, []byte("\n//# sourceMappingURL="))
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(bytes.TrimSpace(got), bytes.TrimSpace(want)) {
+			t.Errorf("%s differs from %s of its package: %v", path, filepath.Base(original), err)
+		}
+		compared++
+		return nil
+	})
+	if err != nil || compared == 0 {
+		t.Fatalf("%d files compared: %v", compared, err)
+	}
+}
+
+// originalOfVendored returns the file of an installed package of which a vendored file is a copy. A package's index.js is
+// its ES module.
+func originalOfVendored(packages, vendored string) (string, error) {
+	switch part := filepath.Base(vendored); part {
+	case "hooks.mjs", "jsxRuntime.mjs":
+		folder := map[string]string{"hooks.mjs": "hooks", "jsxRuntime.mjs": "jsx-runtime"}[part]
+		return filepath.Join(packages, "preact", folder, "dist", part), nil
+	case "preact.mjs":
+		return filepath.Join(packages, "preact", "dist", part), nil
+	case "uplot.css":
+		return filepath.Join(packages, "uplot", "dist", "uPlot.min.css"), nil
+	}
+	folder := filepath.Join(packages, filepath.Dir(vendored))
+	content, err := os.ReadFile(filepath.Join(folder, "package.json"))
+	if err != nil {
+		return "", err
+	}
+	var about struct{ Main, Module string }
+	if err := json.Unmarshal(content, &about); err != nil {
+		return "", fmt.Errorf("%s: %w", folder, err)
+	}
+	return filepath.Join(folder, cmp.Or(about.Module, about.Main)), nil
 }
 
 // browseConsole opens every page on a service with events, faults, dead letters and a failing webhook.
@@ -126,7 +188,7 @@ func fillForConsole(t *testing.T, u user) {
 	}
 }
 
-// checkConsoleTypes compiles the sources with Preact's types, which are in folder.
+// checkConsoleTypes compiles the sources with the types of the packages that they import, which are in folder.
 func checkConsoleTypes(t *testing.T, folder string) {
 	sources, err := filepath.Abs(consoleSources)
 	if err != nil {
@@ -139,6 +201,7 @@ func checkConsoleTypes(t *testing.T, folder string) {
 		"extends": filepath.Join(sources, "tsconfig.check.json"),
 		"compilerOptions": map[string]any{"paths": map[string][]string{
 			"preact": types(""), "preact/hooks": types("hooks"), "preact/jsx-runtime": types("jsx-runtime"),
+			"*": {filepath.Join(folder, "node_modules", "*")},
 		}},
 		"include": []string{filepath.Join(sources, "src")},
 	})
