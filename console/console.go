@@ -1,4 +1,4 @@
-// Package console serves the web console: a page, a script and a style sheet, which are embedded. Handler serves them below
+// Package console serves the web console: a page, its scripts and a style sheet, which are embedded. Handler serves them below
 // /console. The page calls the public API with the credential that its user gives it, so the package knows no tenant.
 //
 // The sources are in web, in TypeScript. `go generate` bundles them into dist.
@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-//go:generate go tool -modfile=../tools/go.mod esbuild web/src/main.tsx web/src/style.css --bundle --minify --format=esm --target=es2022 --tsconfig=web/tsconfig.json --legal-comments=none --log-level=warning --outdir=dist
+//go:generate go tool -modfile=../tools/go.mod esbuild web/src/main.tsx web/src/editor.ts web/src/style.css --bundle --minify --format=esm --target=es2022 --tsconfig=web/tsconfig.json --legal-comments=none --log-level=warning --outdir=dist
 //go:generate cp web/index.html web/icon.svg dist
 
 //go:embed dist
@@ -53,7 +53,7 @@ func New(connect func() []string) (*Handler, error) {
 	h := &Handler{files: make(map[string]file), connect: connect}
 	names := make(map[string]string)
 	for _, asset := range []struct{ name, kind string }{
-		{"main.js", "text/javascript; charset=utf-8"}, {"style.css", "text/css; charset=utf-8"}, {"icon.svg", "image/svg+xml"},
+		{"main.js", "text/javascript; charset=utf-8"}, {"editor.js", "text/javascript; charset=utf-8"}, {"style.css", "text/css; charset=utf-8"}, {"icon.svg", "image/svg+xml"},
 	} {
 		content, err := dist.ReadFile("dist/" + asset.name)
 		if err != nil {
@@ -71,7 +71,7 @@ func New(connect func() []string) (*Handler, error) {
 		return nil, fmt.Errorf("console: %w", err)
 	}
 	var page bytes.Buffer
-	given := struct{ Script, Style, Icon string }{names["main.js"], names["style.css"], names["icon.svg"]}
+	given := struct{ Script, Editor, Style, Icon string }{names["main.js"], names["editor.js"], names["style.css"], names["icon.svg"]}
 	if err := parsed.Execute(&page, given); err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}

@@ -56,7 +56,7 @@ func TestFilesAreKeptForGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := regexp.MustCompile(`/console/assets/[a-z]+-[0-9a-f]{12}\.[a-z]+`).FindAllString(string(page), -1)
-	if len(names) != 3 {
+	if len(names) != 4 {
 		t.Fatalf("the page names %v", names)
 	}
 	for _, name := range names {

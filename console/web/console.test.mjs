@@ -34,6 +34,7 @@ async function open(context, { width = 1440, scheme = "light", quiet = false } =
   await page.setViewport({ width, height: 850 });
   await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
   page.setDefaultTimeout(patience);
+  page.on("dialog", (dialog) => dialog.accept()); // the page is left with unsaved changes
   page.on("pageerror", (error) => problems.push(`${page.url()}: ${error.message}`));
   page.on("console", (message) => !quiet && message.type() === "error" && problems.push(`${page.url()}: ${message.text()}`));
   page.on("request", (request) => {
@@ -73,7 +74,9 @@ const pages = [
   ["/streams/order-1?version=3", "/items"],
   ["/projections", "parking"],
   ["/projections/orders?document=order-2", "After the event at"],
-  ["/projections/broken?tab=definition", "Stopped at an event"],
+  ["/projections/broken?tab=definition&last=20", "1 of 1"],
+  ["/projections/orders?tab=definition&stream=order-1&step=2", "2 of 5"],
+  ["/projections?create=1", "Ctrl-Space completes"],
   ["/projections/parking?tab=parked", "Retry all"],
   ["/rebuilds", "Dry run"],
   [`/rebuilds/orders/${rebuild.id}`, "Difference to the live documents"],
@@ -83,6 +86,7 @@ const pages = [
   ["/delivery/groups/mail?tab=events", "Next"],
   ["/delivery/webhooks/crm", "Rotate"],
   ["/admin", "heartbeat"],
+  ["/admin/usage?days=7&figure=documents", "documents on "],
   ["/admin/schemas/OrderPlaced", "Compatibility"],
   ["/nowhere", "There is no such page"],
 ];
@@ -157,6 +161,9 @@ async function keyboardAndScopes() {
   await signedIn(page, given.limitedKey, "/projections");
   const links = await page.$$eval("nav a", (all) => all.map((link) => link.textContent.trim()));
   expect(`a key for documents sees ${links}`, links.includes("Projections") && !links.includes("Events") && !links.includes("Delivery"));
+  await page.goto(`${given.url}/console/projections/orders?tab=definition`);
+  await says(page, "event.stream");
+  expect("a key for documents may edit a definition", !(await page.$(".editor")));
   await signedIn(page, given.key);
   await page.reload();
   await page.waitForSelector(".shell");
@@ -183,6 +190,13 @@ async function operator() {
   await page.goto(`${given.url}/console/admin/tenants/${given.tenant}`);
   await says(page, "Suspend");
   await accessible(page);
+  await page.goto(`${given.url}/console/admin/usage`);
+  await says(page, "By tenant");
+  await page.waitForSelector(".uplot canvas");
+  await accessible(page);
+  await page.locator("td a ::-p-text(acme)").click();
+  await says(page, "Stored events");
+  await accessible(page);
   await context.close();
 }
 
@@ -207,6 +221,99 @@ async function command() {
   await press("Send");
   await says(page, "Accepted: order-2 is at version 6.");
   await says(page, "6 of 6");
+  await context.close();
+}
+
+/** A projection is written with an error at its place, completed, tried step by step, created, changed and rebuilt. */
+async function definition() {
+  const context = await browser.createBrowserContext();
+  const page = await open(context, { quiet: true });
+  const inEditor = (selector) => page.waitForFunction((selector) => document.querySelector(".editor")?.shadowRoot?.querySelector(selector), {}, selector);
+  const write = async (text) => {
+    await (await inEditor(".cm-content")).click();
+    await page.keyboard.down("Control");
+    await page.keyboard.press("a");
+    await page.keyboard.up("Control");
+    await page.keyboard.sendCharacter(text);
+  };
+  const text = (value) => JSON.stringify({ name: "order-totals", source: { categories: ["order"] }, initial: { total: 0 }, on: { ItemAdded: `merge(doc, {"total": doc.total + ${value}})` } });
+  const press = (text) => page.locator(`button ::-p-text(${text})`).click();
+  await signedIn(page, given.key, "/projections");
+  await page.locator("a ::-p-text(Create …)").click();
+  await write('{"name": "order-totals", "on": {}, "on": {}}');
+  await says(page, '"on" is there twice');
+  await write(text("dco"));
+  const place = `Line 1, column ${text("dco").indexOf("dco") + 1}`;
+  await says(page, place);
+  await says(page, 'there is no variable "dco"');
+  await accessible(page);
+  await press(place);
+  for (let i = 0; i < 3; i++) await page.keyboard.press("Delete");
+  await page.keyboard.type("event.data.pri");
+  await inEditor(".cm-tooltip-autocomplete li[aria-selected]");
+  await accessible(page);
+  await page.keyboard.press("Enter");
+  await page.waitForFunction((place) => !document.body.innerText.includes(place), {}, place);
+  await page.keyboard.down("Control");
+  await page.keyboard.press("Enter");
+  await page.keyboard.up("Control");
+  await says(page, "1 of 20");
+  await page.waitForFunction(() => document.activeElement.classList.contains("steps"));
+  await page.keyboard.press("ArrowRight");
+  await says(page, "2 of 20");
+  await says(page, "/total");
+  await accessible(page);
+  expect(`a step's address is ${page.url()}`, page.url().includes("step=2"));
+  await press("Create …");
+  await says(page, "events will be folded.");
+  await page.locator("dialog button ::-p-text(Create)").click();
+  await page.waitForFunction(() => location.pathname === "/console/projections/order-totals");
+  await press("Definition");
+  await write(text("event.data.price * 2"));
+  await says(page, "Not saved");
+  await press("Save …");
+  await says(page, "Save and rebuild");
+  await says(page, "on.ItemAdded");
+  await accessible(page);
+  await press("Save and rebuild");
+  await page.waitForFunction(() => location.pathname.startsWith("/console/rebuilds/order-totals/"));
+  await says(page, "Live");
+  await context.close();
+}
+
+/** Documents are filtered by a condition that the page writes, and exported with the chosen columns. */
+async function documents() {
+  const context = await browser.createBrowserContext();
+  const page = await open(context);
+  const press = (text) => page.locator(`button ::-p-text(${text})`).click();
+  await signedIn(page, given.key, "/projections/orders");
+  await page.evaluate(() => {
+    const create = URL.createObjectURL;
+    URL.createObjectURL = (blob) => ((window.saved = blob.text()), create(blob));
+  });
+  await page.locator("summary ::-p-text(Add a condition)").click();
+  await page.locator("::-p-aria([name='Field'][role='combobox'])").fill("items");
+  await page.locator("::-p-aria([name='Condition'][role='combobox'])").fill(">=");
+  await page.locator("::-p-aria([name='Value'][role='textbox'])").fill("4");
+  await page.locator("form[aria-label='Add a condition'] button").click();
+  await page.waitForFunction(() => new URLSearchParams(location.search).get("filter") === "doc.items >= 4");
+  await page.locator("summary ::-p-text(Choose columns)").click();
+  await page.locator("label ::-p-text(customer)").click();
+  await page.waitForFunction(() => new URLSearchParams(location.search).get("columns") === "items");
+  await accessible(page);
+  await press("Export …");
+  await says(page, "without a limit");
+  await accessible(page);
+  await page.locator("dialog button ::-p-text(Export)").click();
+  await says(page, "Exported 200 documents");
+  const lines = (await page.evaluate(() => window.saved)).trim().split("\n");
+  expect(`the export has ${lines.length} lines, such as ${lines[0]}`, lines.length === 200 && JSON.parse(lines[0]).document.items === 4);
+  await press("Export …");
+  await page.locator("::-p-aria([name='Format'][role='combobox'])").fill("csv");
+  await page.locator("dialog button ::-p-text(Export)").click();
+  await page.waitForFunction(() => !document.querySelector("dialog"));
+  const table = await page.evaluate(() => window.saved);
+  expect(`the table begins with ${table.slice(0, 60)}`, /^id,items,position\r\norder-0,4,\d+\r\n/.test(table));
   await context.close();
 }
 
@@ -252,7 +359,7 @@ async function documentation(width, scheme) {
 
 try {
   await Promise.all([everyPage(1440, "light", true), everyPage(390, "dark", false)]);
-  await Promise.all([signingIn(), signingInWithProvider(), keyboardAndScopes(), operator(), command(), liveTail()]);
+  await Promise.all([signingIn(), signingInWithProvider(), keyboardAndScopes(), operator(), command(), definition(), documents(), liveTail()]);
   await Promise.all([documentation(1440, "light"), documentation(420, "dark")]);
 } finally {
   await browser.close();

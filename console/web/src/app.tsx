@@ -122,8 +122,8 @@ function useKeyboard(shown: Section[], help: () => void): void {
   useLayoutEffect(() => {
     let going = 0;
     const press = (event: KeyboardEvent) => {
-      const target = event.target as HTMLElement;
-      if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input, select, textarea, dialog")) return;
+      const target = event.composedPath()[0] as HTMLElement; // the editor is in a shadow root
+      if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input, select, textarea, dialog, [contenteditable]")) return;
       if (event.key === "?") return help();
       if (event.key === "/") {
         const search = document.querySelector<HTMLElement>("[data-search]");

@@ -5,15 +5,17 @@ import { count, duration, plural } from "../format";
 import { href, Link, usePlace } from "../router";
 import { type Scope, useMay, useSession } from "../session";
 import { ask, Await, Badge, Button, Code, Dialog, Empty, Facts, Field, Json, Loading, Panel, Table, Time, Title, toast } from "../ui";
+import { UsagePage } from "./usage";
 
 export function Admin() {
   const { path } = usePlace();
   const may = useMay();
   if (path[1] === "tenants" && path[2] !== undefined && may("operator:read")) return <TenantPage key={path[2]} id={path[2]} />;
+  if (path[1] === "usage" && may("tenant:admin", "operator:read")) return <UsagePage />;
   if (path[1] === "schemas" && path[2] !== undefined) return <SchemaPage key={path[2]} type={path[2]} />;
   return (
     <>
-      <Title text="Administration" />
+      <Title text="Administration" actions={may("tenant:admin", "operator:read") && <Link class="button" to={href(["admin", "usage"])}>Usage and limits</Link>} />
       {may("operator:read") && <><Tenants /><Members /></>}
       {may("tenant:admin") && <><Keys of={ownKeys} change /><Retention /></>}
       {may("events:append", "events:read", "documents:read", "projections:write") && <Schemas />}
@@ -62,7 +64,7 @@ function TenantPage({ id }: { id: string }) {
     <Await of={tenant} what="the tenant">
       {(t) => (
         <>
-          <Title text={t.name} about={<><Link to={href(["admin"])}>Administration</Link> · tenant</>} actions={<TenantActions of={t} reload={tenant.reload} />} />
+          <Title text={t.name} about={<><Link to={href(["admin"])}>Administration</Link> · tenant</>} actions={<><Link class="button" to={href(["admin", "usage"], { tenant: t.id })}>Usage and limits</Link><TenantActions of={t} reload={tenant.reload} /></>} />
           <Facts of={[
             ["State", <TenantBadge of={t} />], ["Created", <Time at={t.createdAt} />], ["Id", <code>{t.id}</code>],
             lag.data && ["Log head", count(lag.data.head)], lag.data && ["Projections and groups", count(lag.data.consumers.length)],

@@ -1,5 +1,6 @@
 import type { ComponentChildren } from "preact";
 import type { Lag, LagList, Webhook } from "../../../../client/typescript/src/index.js";
+import { Chart } from "../chart";
 import { collect, useData } from "../data";
 import { count, duration, plural } from "../format";
 import { href, Link } from "../router";
@@ -29,6 +30,7 @@ function Overview({ withWebhooks, withRebuilds }: { withWebhooks: boolean; withR
   const lag = useData(async (signal) => {
     const answer = await client.getLag({ signal });
     record("head", answer.head);
+    record("lag", largestLag(answer));
     for (const consumer of answer.consumers) record(`lag ${idOf(consumer)}`, consumer.lagPositions ?? 0);
     return answer;
   }, [], { every: pace });
@@ -146,23 +148,37 @@ function Attention({ figures, webhooks, waiting, reload }: { figures: LagList; w
   );
 }
 
+const largestLag = ({ consumers }: LagList): number => consumers.reduce((most, c) => Math.max(most, c.lagPositions ?? 0), 0);
+
 function Figures({ figures }: { figures: LagList }) {
   const heads = useSamples("head");
   const rates = heads.slice(1).map((sample, i) => Math.max(0, ((sample.value - heads[i]!.value) * 1000) / (sample.at - heads[i]!.at)));
   const recent = rates.slice(-5);
   const rate = recent.length === 0 ? undefined : recent.reduce((sum, value) => sum + value, 0) / recent.length;
-  const worst = figures.consumers.reduce((most, c) => Math.max(most, c.lagPositions ?? 0), 0);
   return (
-    <div class="figures">
-      <Figure name="Events per second" value={rate === undefined ? "–" : rate >= 10 || rate === 0 ? count(Math.round(rate)) : rate.toFixed(1)}>
-        <Trend values={rates} label="Events per second since the page was opened" />
-      </Figure>
-      <Figure name="Log head" value={count(figures.head)}><Link to={href(["events"])}>See the newest events</Link></Figure>
-      <Figure name="Largest lag" value={plural(worst, "position")} />
-      <Figure name="Projections and groups" value={count(figures.consumers.length)} />
-    </div>
+    <>
+      <div class="figures">
+        <Figure name="Events per second" value={rate === undefined ? "–" : decimal(rate)} />
+        <Figure name="Log head" value={count(figures.head)}><Link to={href(["events"])}>See the newest events</Link></Figure>
+        <Figure name="Largest lag" value={plural(largestLag(figures), "position")} />
+        <Figure name="Projections and groups" value={count(figures.consumers.length)} />
+      </div>
+      <div class="charts">
+        <Panel title="Events per second"><Chart label="Events per second since the console was opened" kind="line" height={120} times={heads.slice(1).map(({ at }) => at / 1000)} values={rates} format={decimal} formatTime={clockTime} /></Panel>
+        <Panel title="Largest lag"><LagChart /></Panel>
+      </div>
+    </>
   );
 }
+
+function LagChart() {
+  const samples = useSamples("lag");
+  return <Chart label="The largest lag since the console was opened, in positions" kind="line" height={120} times={samples.map(({ at }) => at / 1000)} values={samples.map(({ value }) => value)} format={(value) => count(Math.round(value))} formatTime={(seconds) => `positions at ${clockTime(seconds)}`} />;
+}
+
+const decimal = (rate: number): string => (rate >= 10 || Number.isInteger(rate) ? count(Math.round(rate)) : rate.toFixed(1));
+
+const clockTime = (seconds: number): string => new Date(seconds * 1000).toLocaleTimeString("en-GB");
 
 function Figure({ name, value, children }: { name: string; value: string; children?: ComponentChildren }) {
   return (

@@ -1,15 +1,18 @@
-import { useState } from "preact/hooks";
 import type { Fault, ParkedDocument, ProjectionState } from "../../../../client/typescript/src/index.js";
 import { collect, useData } from "../data";
-import { count, curl, duration, plural } from "../format";
+import { count, duration, plural } from "../format";
 import { goQuery, href, Link, usePlace } from "../router";
 import { useMay, useSession } from "../session";
-import { ask, Await, Badge, Button, copy, Empty, Facts, Field, Json, Panel, Table, Tabs, Time, Title, toast } from "../ui";
+import { ask, Await, Badge, Button, Empty, Facts, Panel, Table, Tabs, Time, Title, toast } from "../ui";
 import { record } from "../samples";
+import { Documents } from "./documents";
+import { DefinitionTab, NewProjection } from "./definition";
 import { LagTrend } from "./home";
 
 export function Projections() {
-  const { path } = usePlace();
+  const { path, query } = usePlace();
+  const may = useMay();
+  if (path[1] === undefined && query.get("create") && may("projections:write", "operator:operate")) return <NewProjection />;
   return path[1] === undefined ? <List /> : <Details key={path[1]} name={path[1]} />;
 }
 
@@ -18,6 +21,7 @@ const first = `curl -s -X PUT '${location.origin}/v1/projections/orders' -H "Aut
 
 function List() {
   const { client, caller } = useSession();
+  const may = useMay();
   const list = useData(async (signal) => {
     const { projections } = await client.listProjections({ signal });
     // An operator has no log of its own, so a shared projection has no state there.
@@ -30,7 +34,8 @@ function List() {
   }, [], { every: 3000 });
   return (
     <>
-      <Title text="Projections" about="Rules that fold the log into documents" />
+      <Title text="Projections" about="Rules that fold the log into documents"
+        actions={may("projections:write", "operator:operate") && <Link class="button primary" to={href(["projections"], { create: 1 })}>Create …</Link>} />
       <Panel>
         <Await of={list} what="projections">
           {(rows) => rows.length === 0 ? <Empty command={first}>There is no projection yet. Make one:</Empty> : (
@@ -92,7 +97,7 @@ function Details({ name }: { name: string }) {
             <Tabs label="Parts of the projection" tabs={tabs} current={tab} choose={(id) => goQuery({ tab: id }, { replace: true })} />
             {tab === "documents" && <Documents name={name} />}
             {tab === "parked" && <Parked name={name} reload={state.reload} />}
-            {tab === "definition" && <Panel title="Definition"><Json value={p.definition} label="Definition" /></Panel>}
+            {tab === "definition" && <DefinitionTab key={p.revision} of={p} saved={projection.reload} />}
           </>
         )}
       </Await>
@@ -203,67 +208,5 @@ function Parked({ name, reload }: { name: string; reload: () => void }) {
         )}
       </Await>
     </Panel>
-  );
-}
-
-/** How many fields a table of documents has as columns. */
-const columns = 6;
-
-function Documents({ name }: { name: string }) {
-  const { client } = useSession();
-  const { query } = usePlace();
-  const filter = query.get("filter") ?? "";
-  const orderBy = query.get("orderBy") ?? "";
-  const shown = query.get("document");
-  const [typed, setTyped] = useState(filter);
-  const [order, setOrder] = useState(orderBy);
-  const documents = useData((signal) => client.listDocuments(name, { pageSize: 50, signal, ...(filter ? { filter } : {}), ...(orderBy ? { orderBy } : {}) }), [name, filter, orderBy]);
-  const submit = (event: Event) => {
-    event.preventDefault();
-    goQuery({ filter: typed.trim(), orderBy: order.trim(), document: undefined });
-  };
-  const path = `/v1/projections/${encodeURIComponent(name)}/documents?${new URLSearchParams({ ...(filter ? { filter } : {}), ...(orderBy ? { orderBy } : {}) })}`;
-  return (
-    <Panel title="Documents" actions={<Button onPress={() => copy(curl(path), "Copied the command")}>Copy as curl</Button>}>
-      <form class="filters" role="search" aria-label="Documents" onSubmit={submit}>
-        <Field label="Filter" class="wide" value={typed} data-search placeholder='doc.status == "paid" && doc.total > 100' onInput={(event) => setTyped(event.currentTarget.value)} />
-        <Field label="Order" value={order} placeholder="total desc" onInput={(event) => setOrder(event.currentTarget.value)} />
-        <Button type="submit" tone="primary">Show</Button>
-      </form>
-      {shown !== null && <Shown name={name} id={shown} />}
-      <Await of={documents} what="documents">
-        {({ documents: rows, warnings }) => {
-          const fields = [...new Set(rows.slice(0, 20).flatMap(({ document }) => Object.keys(document)))].slice(0, columns);
-          return rows.length === 0 ? <p class="muted">{filter ? "No document matches the filter." : "There is no document yet."}</p> : (
-            <>
-              {warnings?.map((warning) => <p key={warning} class="notice">{warning}</p>)}
-              <Table label="Documents" heads={["Document", ...fields, "Position"]} rows={rows} keyOf={({ id }) => id}
-                row={({ id, document, position }) => [
-                  <Link to={href(["projections", name], { ...Object.fromEntries(query), document: id })}>{id}</Link>,
-                  ...fields.map((field) => cell(document[field])), count(position),
-                ]} />
-              {rows.length >= 50 && <p class="muted">The first 50 documents. Narrow the filter to see others.</p>}
-            </>
-          );
-        }}
-      </Await>
-    </Panel>
-  );
-}
-
-function cell(value: unknown): string {
-  if (value === undefined) return "";
-  const text = typeof value === "string" ? value : JSON.stringify(value);
-  return text.length > 60 ? text.slice(0, 60) + "…" : text;
-}
-
-function Shown({ name, id }: { name: string; id: string }) {
-  const { client } = useSession();
-  const document = useData((signal) => client.getDocument(name, id, { signal }), [name, id], { every: 3000 });
-  return (
-    <div class="shown">
-      <div class="panel-head"><h3>{id}</h3><Button tone="quiet" aria-label="Close the document" onPress={() => goQuery({ document: undefined })}>×</Button></div>
-      <Await of={document} what="the document">{(d) => <><p class="muted small">After the event at <Link to={href(["events"], { at: d.position })}>position {count(d.position)}</Link></p><Json value={d.document} label="Document" /></>}</Await>
-    </div>
   );
 }

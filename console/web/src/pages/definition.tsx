@@ -1,0 +1,405 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type Client, type Definition, type JSONValue, type PlannedChange, type PreviewStep, type Projection, ProblemError } from "../../../../client/typescript/src/index.js";
+import type { Editor, Finding, Known, Place } from "../editor";
+import { useData } from "../data";
+import { count, plural } from "../format";
+import { go, goQuery, href, Link, usePlace } from "../router";
+import { useMay, useSession } from "../session";
+import { ask, Badge, Button, Dialog, Empty, Facts, Field, Json, messageOf, Panel, Problem, Select, Title, toast } from "../ui";
+import { Changes } from "./streams";
+
+/** Texts that were changed and not saved, by tenant and projection. They live as long as the page does. */
+const drafts = new Map<string, string>();
+
+addEventListener("beforeunload", (event) => drafts.size > 0 && event.preventDefault());
+
+const example: Definition = {
+  name: "order-totals",
+  source: { categories: ["order"] },
+  key: "event.stream",
+  initial: { total: 0 },
+  on: { ItemAdded: 'merge(doc, {"total": doc.total + event.data.price})' },
+};
+
+/** The page on which a projection is created. */
+export function NewProjection() {
+  return (
+    <>
+      <Title text="Create a projection" about={<Link to={href(["projections"])}>All projections</Link>} />
+      <DefinitionEditor stored={example} id="" saved={(name) => go(href(["projections", name]))} />
+    </>
+  );
+}
+
+/** A projection's definition: an editor for those who may change it. */
+export function DefinitionTab({ of: p, saved }: { of: Projection; saved: () => void }) {
+  const { caller } = useSession();
+  const may = useMay();
+  const own = p.shared ? !caller.tenant && may("operator:operate") : caller.tenant && may("projections:write");
+  if (!own) return <Panel title="Definition"><Json value={p.definition} label="Definition" /></Panel>;
+  return <DefinitionEditor stored={p.definition} id={p.name} saved={saved} />;
+}
+
+const textOf = (definition: Definition): string => JSON.stringify(definition, null, 2);
+
+function DefinitionEditor({ stored, id, saved }: { stored: Definition; id: string; saved: (name: string) => void }) {
+  const { client, caller } = useSession();
+  const original = textOf(stored);
+  const draft = `${caller.tenant?.id ?? ""} ${id}`;
+  const [text, setText] = useState(drafts.get(draft) ?? original);
+  const [plan, setPlan] = useState<PlannedChange>();
+  const [trial, setTrial] = useState(0);
+  const editor = useRef<Editor | undefined>(undefined);
+  const changed = text !== original;
+  const change = (next: string) => {
+    if (next === original) drafts.delete(draft);
+    else drafts.set(draft, next);
+    setText(next);
+  };
+  const definition = (): Definition => {
+    const { name = id, ...rest } = JSON.parse(text) as Definition;
+    return { name, ...rest };
+  };
+  /** Shows in the editor where a request's definition is wrong. */
+  const refused = (error: unknown): unknown => {
+    const finding = findingOf(error);
+    if (finding) editor.current?.show([finding]);
+    return error;
+  };
+  const review = async () => {
+    try {
+      const given = definition();
+      await client.previewProjection({ definition: given, source: { events: [noEvent] } }); // a plan does not compile expressions
+      const { changes } = await client.planProjections({ definitions: [given] });
+      setPlan(changes.find(({ name }) => name === given.name) ?? { name: given.name!, action: "none", changes: [] });
+    } catch (error) {
+      throw refused(error);
+    }
+  };
+  const discard = () => {
+    drafts.delete(draft);
+    editor.current?.replace(original);
+  };
+  const finish = (name: string) => {
+    drafts.delete(draft);
+    setPlan(undefined);
+    saved(name);
+  };
+  return (
+    <>
+      <Panel title="Definition" actions={
+        <>
+          {changed && <Badge tone="warn">Not saved</Badge>}
+          {changed && <Button onPress={discard}>Discard changes</Button>}
+          <Button tone="primary" disabled={id !== "" && !changed} onPress={review}>{id === "" ? "Create …" : "Save …"}</Button>
+        </>
+      }>
+        <CodeField text={text} changed={change} run={() => setTrial(trial + 1)} editorRef={editor} />
+        <p class="muted small">Ctrl-Space completes, Ctrl-Enter tries the definition. The strings of <code>key</code>, <code>on</code>, <code>map</code> and <code>assert</code> are{" "}
+          <a href="/docs/reference/expressions">expressions</a>.</p>
+      </Panel>
+      <TryIt text={text} trial={trial} refused={refused} />
+      {plan && <SaveDialog plan={plan} definition={definition()} close={() => setPlan(undefined)} refused={refused} saved={finish} />}
+    </>
+  );
+}
+
+/** Where a definition is wrong, by the API's answer. Paths begin with the definition's place in the request. */
+function findingOf(error: unknown): Finding | undefined {
+  if (!(error instanceof ProblemError)) return undefined;
+  const { code, detail = "", where = "" } = error.problem;
+  if (code !== "invalid-definition" && code !== "invalid-request") return undefined;
+  const first = /^\d+ problems: (.*?): /.exec(detail);
+  const at = /(?:^|: )line (\d+), column (\d+): /.exec(detail);
+  const unknown = /^unknown field ("(?:[^"\\]|\\.)*")/.exec(detail);
+  const path = where.replace(/^definitions?(\[\d+\])?\.?/, "");
+  return {
+    message: (at ? detail.replace(/(^|: )line \d+, column \d+: /, "$1") : detail) || error.problem.title, where: path === "" && first ? first[1]! : path,
+    ...(at ? { line: Number(at[1]), column: Number(at[2]) } : {}), ...(unknown ? { property: JSON.parse(unknown[1]!) as string } : {}),
+  };
+}
+
+/** The editor's module, which has a file of its own. The page names it. */
+const loadEditor = () => import(document.querySelector<HTMLMetaElement>("meta[name=editor]")!.content) as Promise<typeof import("../editor")>;
+
+function CodeField({ text, changed, run, editorRef }: { text: string; changed: (text: string) => void; run: () => void; editorRef: { current: Editor | undefined } }) {
+  const { client } = useSession();
+  const may = useMay();
+  const host = useRef<HTMLDivElement>(null);
+  const latest = useRef({ changed, run });
+  latest.current = { changed, run };
+  const valid = useRef<string[]>([]);
+  const categories = (valid.current = categoriesOf(text) ?? valid.current);
+  const known = useData((signal) => (may("events:read") ? sample(client, categories, signal) : Promise.resolve(nothing)), [categories]);
+  const [wrong, setWrong] = useState<Place[]>([]);
+  const knownNow = useRef<Known>(nothing);
+  knownNow.current = known.data ?? nothing;
+  const editor = useData(loadEditor, []);
+  useEffect(() => {
+    if (!editor.data) return;
+    editorRef.current = editor.data.mount(host.current!, {
+      label: "Definition", text,
+      changed: (next) => latest.current.changed(next),
+      run: () => latest.current.run(),
+      known: () => knownNow.current,
+      found: setWrong,
+      check: (written) => check(client, written),
+    });
+    return () => {
+      editorRef.current?.destroy();
+      editorRef.current = undefined;
+    };
+  }, [editor.data]);
+  return (
+    <>
+      {editor.error !== undefined && <Problem error="The editor could not be loaded. Load the console again." />}
+      <div class="editor" ref={host} />
+      <ul class="wrongs" aria-live="polite" aria-label="What is wrong">
+        {wrong.map((place) => (
+          <li key={`${place.line} ${place.column} ${place.message}`}>
+            <button type="button" onClick={() => editorRef.current?.go(place)}>Line {place.line}, column {place.column}</button> {place.message}
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+const nothing: Known = { categories: [], fields: {} };
+
+/** An event that hardly any definition has a rule for: the definition is compiled, and at most this event folded. */
+const noEvent = { stream: "manifold.check-1", type: "Nothing", data: {} };
+
+async function check(client: Client, text: string): Promise<Finding[]> {
+  try {
+    await client.previewProjection({ definition: JSON.parse(text) as Definition, source: { events: [noEvent] } });
+    return [];
+  } catch (error) {
+    const finding = findingOf(error);
+    return finding ? [finding] : [];
+  }
+}
+
+/** How many of the newest events of a category tell completion what there is, and of how many categories. */
+const sampled = 100;
+const sampledCategories = 5;
+
+/** The categories that a definition reads, if its text is JSON. */
+function categoriesOf(text: string): string[] | undefined {
+  try {
+    return ((JSON.parse(text) as Definition).source?.categories ?? []).slice(0, sampledCategories);
+  } catch {
+    return undefined;
+  }
+}
+
+async function sample(client: Client, categories: string[], signal: AbortSignal): Promise<Known> {
+  const page = { direction: "backward" as const, count: sampled, signal };
+  const lists = await Promise.all([client.readAll(page), ...categories.map((category) => client.readCategory(category, page).catch(() => ({ events: [] })))]);
+  const [newest, ...own] = lists.map(({ events }) => events);
+  const fields: Known["fields"] = {};
+  for (const { type, data } of categories.length > 0 ? own.flat() : newest!) fields[type] = [...new Set([...(fields[type] ?? []), ...paths(data)])];
+  return { categories: [...new Set(lists.flatMap(({ events }) => events).map(({ stream }) => stream.split("-")[0]!))], fields };
+}
+
+/** The paths of a value's fields, those of nested objects as well. */
+function paths(value: unknown, prefix = "", depth = 0): string[] {
+  if (typeof value !== "object" || value === null || Array.isArray(value) || depth > 3) return [];
+  return Object.entries(value).filter(([name]) => /^[A-Za-z_]\w*$/.test(name)).flatMap(([name, child]) => [prefix + name, ...paths(child, `${prefix}${name}.`, depth + 1)]);
+}
+
+const effects: Record<PlannedChange["action"], string> = {
+  create: "The projection folds the log from its start.",
+  change: "The change takes effect at once. Documents stay as they are.",
+  rebuild: "A rebuild creates all documents again with this definition. Until it ends, the present documents serve reads; then they are swapped. You can pause, cancel and roll it back.",
+  remove: "", // one definition is planned, and none removed
+  none: "The definition is as it is stored. There is nothing to save.",
+};
+
+function SaveDialog({ plan, definition, close, refused, saved }: { plan: PlannedChange; definition: Definition; close: () => void; refused: (error: unknown) => unknown; saved: (name: string) => void }) {
+  const { client } = useSession();
+  const { name, action, events, changes } = plan;
+  const put = async (acceptLoss: boolean) => {
+    const answer = await client.putProjection(name, definition, acceptLoss ? { acceptLoss } : {});
+    saved(name);
+    if ("projection" in answer) {
+      toast(`A rebuild of ${name} has started`);
+      go(href(["rebuilds", name, answer.id]));
+    } else {
+      toast(action === "create" ? `Projection ${name} is created` : `${name} is saved`);
+    }
+  };
+  const save = async () => {
+    try {
+      await put(false);
+    } catch (error) {
+      close();
+      if (!(error instanceof ProblemError) || error.code !== "events-removed") throw refused(error);
+      ask({ title: "Continue without removed events?", text: messageOf(error), action: "Save without them", run: () => put(true) });
+    }
+  };
+  const verb = { create: "Create", change: "Save", rebuild: "Save and rebuild", remove: "", none: "" }[action];
+  return (
+    <Dialog title={action === "create" ? `Create ${name}?` : `Save ${name}?`} close={close}>
+      <p>{effects[action]}{events !== undefined && ` ${plural(events, "event")} will be folded.`}</p>
+      {action !== "create" && changes.length > 0 && (
+        <ul class="fields" aria-label="Changed fields">
+          {changes.map(({ field, before, after }) => (
+            <li key={field}>
+              <code>{field}</code>
+              {before !== undefined && <del>{shown(before)}</del>}
+              {after !== undefined && <ins>{shown(after)}</ins>}
+            </li>
+          ))}
+        </ul>
+      )}
+      <div class="actions end">
+        <Button onPress={close}>{verb ? "Cancel" : "Close"}</Button>
+        {verb && <Button tone="primary" onPress={save}>{verb}</Button>}
+      </div>
+    </Dialog>
+  );
+}
+
+const shown = (value: JSONValue): string => (typeof value === "string" ? value : JSON.stringify(value));
+
+/** How many of the newest events are tried if nothing else is chosen. */
+const defaultLast = 20;
+
+/** A step with the document before it: that of the last step of the same document. */
+interface Step extends PreviewStep {
+  before?: JSONValue;
+}
+
+function withBefore(steps: PreviewStep[], initial: JSONValue | undefined): Step[] {
+  const documents = new Map<string, JSONValue | undefined>();
+  return steps.map((step) => {
+    if (step.documentId === undefined) return step;
+    const before = documents.get(step.documentId);
+    if (step.document !== undefined) documents.set(step.documentId, step.document ?? undefined);
+    return { ...step, before: before ?? initial };
+  });
+}
+
+/** Folds real events by the edited definition, and shows what each of them does. */
+function TryIt({ text, trial, refused }: { text: string; trial: number; refused: (error: unknown) => unknown }) {
+  const { client, caller } = useSession();
+  const may = useMay();
+  const { query } = usePlace();
+  const [stream, setStream] = useState(query.get("stream") ?? "");
+  const [last, setLast] = useState(query.get("last") ?? String(defaultLast));
+  const [of, setOf] = useState<"last" | "stream">(query.get("stream") ? "stream" : "last");
+  const [steps, setSteps] = useState<{ of: string; list: Step[] }>();
+  const [error, setError] = useState<unknown>();
+  const frame = useRef<HTMLDivElement>(null);
+  const [started, setStarted] = useState(0);
+  const run = async (step: number) => {
+    setError(undefined);
+    try {
+      const definition = JSON.parse(text) as Definition;
+      const source = of === "stream" ? { stream: stream.trim() } : { last: Number(last) };
+      const result = await client.previewProjection({ definition, source });
+      setSteps({ of: text, list: withBefore(result.steps, definition.initial) });
+      goQuery({ stream: source.stream, last: source.last, step }, { replace: true });
+    } catch (failure) {
+      setSteps(undefined);
+      setError(refused(failure));
+    }
+  };
+  const allowed = Boolean(caller.tenant) && may("events:read");
+  /** Begins with the first step, which the arrow keys move from there. */
+  const start = async () => {
+    await run(1);
+    setStarted(started + 1);
+  };
+  useEffect(() => {
+    if (started > 0) frame.current?.focus();
+  }, [started]);
+  useEffect(() => {
+    if (!allowed) return;
+    if (trial > 0) void start();
+    else if (query.get("stream") || query.get("last")) void run(Number(query.get("step")) || 1);
+  }, [trial]);
+  if (!allowed) {
+    return <Panel title="Try it"><p class="muted">{caller.tenant ? "Your key needs the scope events:read to try a definition on events." : "An operator cannot read a tenant's events, so the definition is checked but not tried on events here."}</p></Panel>;
+  }
+  const submit = (event: Event) => {
+    event.preventDefault();
+    void start();
+  };
+  return (
+    <Panel title="Try it" actions={steps && steps.of !== text && <Badge tone="warn">The definition has changed since</Badge>}>
+      <p class="muted">Folds real events from an empty state. Nothing is stored.</p>
+      <form class="filters" onSubmit={submit} aria-label="Try it">
+        <Select label="Events" value={of} options={[["last", "the newest"], ["stream", "of a stream"]]} onChange={(event) => setOf(event.currentTarget.value as "last" | "stream")} />
+        {of === "stream" ? <Field label="Stream" value={stream} required placeholder="order-1001" onInput={(event) => setStream(event.currentTarget.value)} />
+          : <Select label="How many" value={last} options={[...new Set(["20", "100", "500", "1000", last])].map((n) => [n, count(Number(n))])} onChange={(event) => setLast(event.currentTarget.value)} />}
+        <Button type="submit" tone="primary">Try</Button>
+      </form>
+      {error !== undefined && <p class="problem" role="alert">{error instanceof SyntaxError ? "The definition is not valid JSON." : messageOf(error)}</p>}
+      {steps && (steps.list.length === 0 ? <Empty>No event of the log is for this definition.</Empty> : <Steps list={steps.list} frame={frame} />)}
+    </Panel>
+  );
+}
+
+/** One step at a time, by buttons, the slider or the arrow keys. */
+function Steps({ list, frame }: { list: Step[]; frame: { current: HTMLDivElement | null } }) {
+  const { query } = usePlace();
+  const at = Math.min(Math.max(Number(query.get("step")) || 1, 1), list.length);
+  const step = list[at - 1]!;
+  const show = (next: number) => goQuery({ step: Math.min(Math.max(next, 1), list.length) }, { replace: true });
+  const firstFault = list.findIndex(({ fault }) => fault) + 1;
+  const press = (event: KeyboardEvent) => {
+    if ((event.target as HTMLElement).closest("input, select, textarea, pre")) return;
+    const move = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 1, End: list.length }[event.key];
+    if (move === undefined) return;
+    event.preventDefault();
+    show(move);
+  };
+  return (
+    <div class="steps" role="group" tabIndex={-1} ref={frame} onKeyDown={press} aria-label="Steps">
+      <div class="slider">
+        <Button aria-label="Previous step" aria-keyshortcuts="ArrowLeft" disabled={at <= 1} onPress={() => show(at - 1)}>‹</Button>
+        <input type="range" min={1} max={list.length} value={at} aria-label="Step" onInput={(event) => show(Number(event.currentTarget.value))} />
+        <Button aria-label="Next step" aria-keyshortcuts="ArrowRight" disabled={at >= list.length} onPress={() => show(at + 1)}>›</Button>
+        <output aria-live="polite">{count(at)} of {count(list.length)}</output>
+      </div>
+      {firstFault > 0 && firstFault !== at && <p class="calm"><Badge tone="bad">Fault</Badge> Step {count(firstFault)} cannot be folded. <Button onPress={() => show(firstFault)}>Go to the fault</Button></p>}
+      <Facts of={[
+        ["Event", <Link to={href(["events"], { event: step.event })}>{step.type} at {count(step.position)}</Link>],
+        step.stream !== undefined && ["Stream", <Link to={href(["streams", step.stream])}>{step.stream}</Link>],
+        ["Document", step.documentId ?? <span class="muted">none</span>],
+        step.item !== undefined && ["Item", <code>{JSON.stringify(step.item)}</code>],
+      ]} />
+      <Outcome of={step} />
+      <div class="thirds">
+        <section aria-label="Event"><h3>Data of the event</h3><Json value={step.data} label="Data of the event" tools={false} /></section>
+        {step.documentId !== undefined && (
+          <>
+            <section aria-label="Before"><h3>Document before</h3>{step.before === undefined ? <p class="muted">There is none.</p> : <Json value={step.before} label="Document before" tools={false} />}</section>
+            <section aria-label="After"><h3>Document after</h3><After of={step} /></section>
+          </>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function After({ of: step }: { of: Step }) {
+  if (step.fault || step.parked) return <p class="muted">As before.</p>;
+  return step.document === null ? <p class="muted">It is removed.</p> : <Json value={step.document} label="Document after" tools={false} />;
+}
+
+function Outcome({ of: { fault, parked, documentId, before, document } }: { of: Step }) {
+  if (fault) {
+    return (
+      <div class="problem" role="alert">
+        <p><strong>{fault.where}</strong>: {fault.message}</p>
+        {fault.expression !== undefined && <p><code>{fault.expression}</code></p>}
+      </div>
+    );
+  }
+  if (parked) return <p class="problem">The document is parked by an earlier fault, so this event waits.</p>;
+  if (documentId === undefined) return <p class="muted">The definition leaves this event out.</p>;
+  return document === null ? <p class="calm"><Badge>Removed</Badge> The event removes the document.</p> : <Changes before={before} after={document} />;
+}
