@@ -74,7 +74,7 @@ const pages = [
   ["/streams/order-1?version=3", "/items"],
   ["/projections", "parking"],
   ["/projections/orders?document=order-2", "After the event at"],
-  ["/projections/broken?tab=definition&last=20", "1 of 1"],
+  ["/projections/broken?tab=definition&last=20", "Line 12, column 32"],
   ["/projections/orders?tab=definition&stream=order-1&step=2", "2 of 5"],
   ["/projections?create=1", "Ctrl-Space completes"],
   ["/projections/parking?tab=parked", "Retry all"],

@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Client, type Definition, type JSONValue, type PlannedChange, type PreviewStep, type Projection, ProblemError } from "../../../../client/typescript/src/index.js";
+import { type Client, type Definition, type Fault, type JSONValue, type PlannedChange, type PreviewStep, type Projection, ProblemError } from "../../../../client/typescript/src/index.js";
 import type { Editor, Finding, Known, Place } from "../editor";
 import { useData } from "../data";
 import { count, plural } from "../format";
@@ -50,6 +50,7 @@ function DefinitionEditor({ stored, id, saved }: { stored: Definition; id: strin
   const [plan, setPlan] = useState<PlannedChange>();
   const [trial, setTrial] = useState(0);
   const editor = useRef<Editor | undefined>(undefined);
+  const fault = useRef<Met | undefined>(undefined);
   const changed = text !== original;
   const change = (next: string) => {
     if (next === original) drafts.delete(draft);
@@ -65,6 +66,11 @@ function DefinitionEditor({ stored, id, saved }: { stored: Definition; id: strin
     const finding = findingOf(error);
     if (finding) editor.current?.show([finding]);
     return error;
+  };
+  /** Shows in the editor where the definition cannot fold an event. */
+  const faulted = (tried: string, { where = "", message }: Fault) => {
+    fault.current = { text: tried, findings: [{ where, ...placeIn(message) }] };
+    editor.current?.show(fault.current.findings);
   };
   const review = async () => {
     try {
@@ -94,11 +100,11 @@ function DefinitionEditor({ stored, id, saved }: { stored: Definition; id: strin
           <Button tone="primary" disabled={id !== "" && !changed} onPress={review}>{id === "" ? "Create …" : "Save …"}</Button>
         </>
       }>
-        <CodeField text={text} changed={change} run={() => setTrial(trial + 1)} editorRef={editor} />
+        <CodeField text={text} changed={change} run={() => setTrial(trial + 1)} editorRef={editor} fault={fault} />
         <p class="muted small">Ctrl-Space completes, Ctrl-Enter tries the definition. The strings of <code>key</code>, <code>on</code>, <code>map</code> and <code>assert</code> are{" "}
           <a href="/docs/reference/expressions">expressions</a>.</p>
       </Panel>
-      <TryIt text={text} trial={trial} refused={refused} />
+      <TryIt text={text} trial={trial} refused={refused} faulted={faulted} />
       {plan && <SaveDialog plan={plan} definition={definition()} close={() => setPlan(undefined)} refused={refused} saved={finish} />}
     </>
   );
@@ -107,22 +113,42 @@ function DefinitionEditor({ stored, id, saved }: { stored: Definition; id: strin
 /** Where a definition is wrong, by the API's answer. Paths begin with the definition's place in the request. */
 function findingOf(error: unknown): Finding | undefined {
   if (!(error instanceof ProblemError)) return undefined;
-  const { code, detail = "", where = "" } = error.problem;
+  const { code, detail = "", title, where = "" } = error.problem;
   if (code !== "invalid-definition" && code !== "invalid-request") return undefined;
   const first = /^\d+ problems: (.*?): /.exec(detail);
-  const at = /(?:^|: )line (\d+), column (\d+): /.exec(detail);
   const unknown = /^unknown field ("(?:[^"\\]|\\.)*")/.exec(detail);
   const path = where.replace(/^definitions?(\[\d+\])?\.?/, "");
   return {
-    message: (at ? detail.replace(/(^|: )line \d+, column \d+: /, "$1") : detail) || error.problem.title, where: path === "" && first ? first[1]! : path,
-    ...(at ? { line: Number(at[1]), column: Number(at[2]) } : {}), ...(unknown ? { property: JSON.parse(unknown[1]!) as string } : {}),
+    where: path === "" && first ? first[1]! : path, ...placeIn(detail || title),
+    ...(unknown ? { property: JSON.parse(unknown[1]!) as string } : {}),
   };
+}
+
+/** Splits a message into the place in its expression and the rest. */
+function placeIn(message: string): { message: string; line?: number; column?: number } {
+  const at = /(?:^|: )line (\d+), column (\d+): /.exec(message);
+  if (!at) return { message };
+  return { message: message.replace(/(^|: )line \d+, column \d+: /, "$1"), line: Number(at[1]), column: Number(at[2]) };
 }
 
 /** The editor's module, which has a file of its own. The page names it. */
 const loadEditor = () => import(document.querySelector<HTMLMetaElement>("meta[name=editor]")!.content) as Promise<typeof import("../editor")>;
 
-function CodeField({ text, changed, run, editorRef }: { text: string; changed: (text: string) => void; run: () => void; editorRef: { current: Editor | undefined } }) {
+/** What a trial of a text has met. It stands until the text changes. */
+interface Met {
+  text: string;
+  findings: Finding[];
+}
+
+interface CodeFieldProps {
+  text: string;
+  changed: (text: string) => void;
+  run: () => void;
+  editorRef: { current: Editor | undefined };
+  fault: { current: Met | undefined };
+}
+
+function CodeField({ text, changed, run, editorRef, fault }: CodeFieldProps) {
   const { client } = useSession();
   const may = useMay();
   const host = useRef<HTMLDivElement>(null);
@@ -143,7 +169,10 @@ function CodeField({ text, changed, run, editorRef }: { text: string; changed: (
       run: () => latest.current.run(),
       known: () => knownNow.current,
       found: setWrong,
-      check: (written) => check(client, written),
+      check: async (written) => {
+        const findings = await check(client, written);
+        return findings.length === 0 && fault.current?.text === written ? fault.current.findings : findings;
+      },
     });
     return () => {
       editorRef.current?.destroy();
@@ -282,7 +311,7 @@ function withBefore(steps: PreviewStep[], initial: JSONValue | undefined): Step[
 }
 
 /** Folds real events by the edited definition, and shows what each of them does. */
-function TryIt({ text, trial, refused }: { text: string; trial: number; refused: (error: unknown) => unknown }) {
+function TryIt({ text, trial, refused, faulted }: { text: string; trial: number; refused: (error: unknown) => unknown; faulted: (tried: string, fault: Fault) => void }) {
   const { client, caller } = useSession();
   const may = useMay();
   const { query } = usePlace();
@@ -300,6 +329,8 @@ function TryIt({ text, trial, refused }: { text: string; trial: number; refused:
       const source = of === "stream" ? { stream: stream.trim() } : { last: Number(last) };
       const result = await client.previewProjection({ definition, source });
       setSteps({ of: text, list: withBefore(result.steps, definition.initial) });
+      const fault = result.steps.find(({ fault }) => fault)?.fault;
+      if (fault) faulted(text, fault);
       goQuery({ stream: source.stream, last: source.last, step }, { replace: true });
     } catch (failure) {
       setSteps(undefined);
