@@ -273,3 +273,15 @@ func TestListeningForOthersIsWarnedOf(t *testing.T) {
 		}
 	}
 }
+
+// The keys of the configuration encrypt secrets: without them, they would be stored as they are.
+func TestKeysEncryptSecrets(t *testing.T) {
+	t.Parallel()
+	c := config.Default()
+	c.Database.URL = "postgres://db/manifold"
+	c.Encryption.Keys = "first AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+	s, err := service.StoreConfig(c, slog.New(slog.DiscardHandler))
+	if err != nil || s.Secrets.Current() != "first" {
+		t.Errorf("the key is %q, %v", s.Secrets.Current(), err)
+	}
+}
