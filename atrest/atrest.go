@@ -114,11 +114,11 @@ func (k *Keys) Open(stored Stored, place ...string) ([]byte, error) {
 		sealer = k.byName[stored.Key]
 	}
 	if sealer == nil {
-		return nil, fmt.Errorf("its key %q is missing from encryption.keys; add it", stored.Key)
+		return nil, fmt.Errorf("the key %q is missing from encryption.keys; add it", stored.Key)
 	}
 	secret, err := sealer.Open(nil, nil, stored.Data, additional(place))
 	if err != nil {
-		return nil, fmt.Errorf("its key %q in encryption.keys is another one, or the row was changed; give the key that encrypted it", stored.Key)
+		return nil, fmt.Errorf("the key %q in encryption.keys does not decrypt it, or its row was changed; restore the key that encrypted it", stored.Key)
 	}
 	return secret, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,6 +14,18 @@ import (
 // a distributed one. Row-level security is forced again on the owner of the log's tables, and the documents' login owns
 // the documents again. Its driver does the rest when it opens the database. It does what is missing, so it may be repeated.
 func undistribute(ctx context.Context, conn *pgx.Conn) error {
+	for end := time.Now().Add(lockPatience); ; {
+		err := tryUndistribute(ctx, conn)
+		if !isLockTimeout(err) || time.Now().After(end) {
+			return err
+		}
+		if err := pause(ctx, lockPause); err != nil {
+			return err
+		}
+	}
+}
+
+func tryUndistribute(ctx context.Context, conn *pgx.Conn) error {
 	if distributed, err := IsDistributed(ctx, conn); err != nil || distributed {
 		return err
 	}

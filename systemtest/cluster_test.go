@@ -2,6 +2,7 @@ package systemtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -21,7 +22,7 @@ type clusterLoad struct {
 
 	refused      atomic.Int64  // appends that were answered with 503
 	refusal      chan struct{} // closed by the first
-	longest      time.Duration // that an append took, with its repeats
+	longest      time.Duration // that an append took, including retries
 	received     map[client.UUID]int
 	acknowledged atomic.Int64 // events that were received
 }
@@ -32,7 +33,7 @@ func awaitThat(t *testing.T, what string, holds func() bool) {
 	for late := time.After(time.Minute); !holds(); {
 		select {
 		case <-late:
-			t.Fatal("it does not happen that ", what)
+			t.Fatal("timed out waiting until ", what)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -84,8 +85,8 @@ func TestKillWorkerOfACluster(t *testing.T) {
 			t.Fatal("no append to the killed worker is refused")
 		}
 	}
-	// The process writes its signs of life on every node. Without them it stops to work on projections, of all tenants.
-	awaitThat(t, "the process stops to work in the background", func() bool {
+	// The process writes its heartbeats on every node. Without them it stops working on projections, of all tenants.
+	awaitThat(t, "the process stops working in the background", func() bool {
 		return strings.Contains(s.output(), "could not report to the database that it is alive")
 	})
 	await(others, 50)
@@ -135,8 +136,14 @@ func TestKillWorkerOfACluster(t *testing.T) {
 		}
 		compareSums(t, load.name, got, foldSums(t, log, 1))
 		twice := 0
-		for len(load.received) < len(log) {
-			if n, err := load.receive(t.Context()); err != nil || n == 0 {
+		for patience := w.pause(2 * time.Minute); len(load.received) < len(log); { // longer than a lease whose answer was lost
+			_, err := load.receive(t.Context())
+			select {
+			case <-patience:
+				err = errors.Join(err, errors.New("no more events came"))
+			default:
+			}
+			if err != nil {
 				t.Fatalf("%s: the group has received %d events of %d, %v", load.name, len(load.received), len(log), err)
 			}
 		}

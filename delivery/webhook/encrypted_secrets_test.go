@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/manifold-es/manifold/atrest"
 	"github.com/manifold-es/manifold/delivery/webhook"
@@ -172,7 +173,27 @@ func TestProcessesEncryptSecrets(t *testing.T) {
 		t.Errorf("without the key it attempts %+v", got)
 	}
 	without.stop()
-	start(t, db, options{secrets: key})
+	with = start(t, db, options{secrets: key})
+	if r := closed.next(t); r.id() != event.ID.String() {
+		t.Errorf("it comes as %s, not %s", r.id(), event.ID)
+	}
+	with.stop()
+
+	// Without the key, it sends again when the secret has expired, and another one signs.
+	without = start(t, db, options{})
+	if _, err := without.webhooks.AddSecret(t.Context(), tenant, "closed", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	later := newEndpoint(t, always(200))
+	without.put(t, tenant, "later", webhook.Definition{URL: later.url})
+	event = without.add(t, tenant, "order-1", "OrderPlaced", `{}`)[0]
+	later.next(t)
+	if got := without.attempts(t, tenant, "closed"); len(got) != 1 {
+		t.Errorf("before the secret has expired, it attempts %+v", got)
+	}
+	_, err := super.Exec(t.Context(), "update manifold.webhook_secrets set expires_at = now() where tenant_id = $1 and name = 'closed' and expires_at is not null", tenant)
+	tablestest.Must(t, err)
+	webhook.RetryUnusable(t.Context(), without.webhooks)
 	if r := closed.next(t); r.id() != event.ID.String() {
 		t.Errorf("it comes as %s, not %s", r.id(), event.ID)
 	}

@@ -1,6 +1,9 @@
 package webhook
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // SetPace replaces the timing constants of webhooks, with a short linger. It must be called before any other use of the
 // Webhooks.
@@ -10,3 +13,6 @@ func SetPace(w *Webhooks, schedule []time.Duration, firstPause, longestPause, le
 
 // AppendDocuments is appendDocuments.
 var AppendDocuments = appendDocuments
+
+// RetryUnusable does what Run does every ten minutes for webhooks with unusable secrets.
+func RetryUnusable(ctx context.Context, w *Webhooks) { w.retryUnusable(ctx) }

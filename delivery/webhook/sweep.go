@@ -2,6 +2,9 @@ package webhook
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -29,6 +32,7 @@ func (w *Webhooks) Run(ctx context.Context) error {
 		case <-ticker.C:
 			w.sweepAll(ctx)
 			w.encryptSecrets(ctx, w.config.Owns)
+			w.retryUnusable(ctx)
 		}
 	}
 }
@@ -95,8 +99,11 @@ func (w *Webhooks) encryptSecrets(ctx context.Context, of func(domain.TenantID) 
 		}
 		some, bad := w.config.Store.EncryptSecrets(ctx, id)
 		stored += some
+		if some > 0 {
+			bad = errors.Join(bad, w.config.Store.TellWebhooks(ctx, id)) // others may be able to use them now
+		}
 		if bad != nil {
-			err = bad
+			err = errors.Join(err, bad)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
@@ -104,6 +111,19 @@ func (w *Webhooks) encryptSecrets(ctx context.Context, of func(domain.TenantID) 
 	}
 	if stored > 0 {
 		w.config.Log.Info("secrets of webhooks were encrypted with the current key", "secrets", stored)
+	}
+}
+
+// retryUnusable has webhooks read again whose secrets could not be decrypted: these may have expired.
+func (w *Webhooks) retryUnusable(ctx context.Context) {
+	w.mu.Lock()
+	unusable := slices.Collect(maps.Keys(w.unusable))
+	clear(w.unusable)
+	w.mu.Unlock()
+	for _, id := range unusable {
+		if err := w.config.Store.TellWebhooks(ctx, id); err != nil {
+			w.logSweepFailure(ctx, err)
+		}
 	}
 }
 

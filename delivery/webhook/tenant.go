@@ -67,7 +67,11 @@ func (w *Webhooks) Consumers(ctx context.Context, id domain.TenantID) ([]consume
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	consumers := w.list(id, t, w.usable(id, found))
+	usable := w.usable(id, found)
+	if len(usable) < len(found) {
+		w.unusable[id] = true
+	}
+	consumers := w.list(id, t, usable)
 	// The webhooks may have changed since they were read. Then the next call reads them again.
 	t.known = t.changes == changes
 	if t.known && len(found) == 0 && w.tenants[id] == t { // otherwise it was forgotten, and missed a notice

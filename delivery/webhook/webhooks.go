@@ -59,6 +59,8 @@ type Webhooks struct {
 	noticed map[domain.TenantID]bool // tenants from notices while owners is being read
 	tenants map[domain.TenantID]*tenant
 	reading chan struct{} // one entry while owners is being read
+	// unusable are tenants with a webhook that sends nothing, since its secret could not be decrypted.
+	unusable map[domain.TenantID]bool
 
 	stalls  consume.Stalls
 	held    atomic.Int64    // bytes of messages in memory
@@ -83,7 +85,7 @@ func New(config Config) *Webhooks {
 	config.Bytes = cmp.Or(config.Bytes, DefaultBytes)
 	return &Webhooks{
 		config: config, sender: newSender(config.Allow, config.AllowHTTP, config.Version), pace: newPace(),
-		tenants: make(map[domain.TenantID]*tenant), reading: make(chan struct{}, 1), sweeps: make(chan webhookKey, sweepQueue),
+		tenants: make(map[domain.TenantID]*tenant), unusable: make(map[domain.TenantID]bool), reading: make(chan struct{}, 1), sweeps: make(chan webhookKey, sweepQueue),
 	}
 }
 

@@ -21,7 +21,7 @@ func TestPlans(t *testing.T) {
 		`insert into manifold.total_sums (tenant_id, name, key, field, total, documents)
 			select t.tenant_id, 'orders', 'key-' || k, 'price', 1, 1 from manifold.totals as t cross join generate_series(1, 5) as k order by t.tenant_id`,
 	}
-	named, arguments := sumsQuery{name: "orders", spec: "spec", tenant: domain.NewTenantID(), byKey: true, limit: 100}.statement()
+	named, arguments := sumsQuery{name: "orders", spec: "spec", tenant: domain.NewTenantID(), byKey: true, limit: 100}.sumsStatement()
 	sql, args, err := arguments.RewriteQuery(t.Context(), nil, named, nil)
 	if err != nil || len(args) != 5 {
 		t.Fatalf("%s: %v, %v", sql, args, err)

@@ -150,7 +150,7 @@ type fieldSum struct {
 
 // sums adds up the sums of the tenants that are not being deleted, ordered by tenant, then key, then field.
 func (s *Postgres) sums(ctx context.Context, q sumsQuery) ([]fieldSum, error) {
-	sql, arguments := q.statement()
+	sql, arguments := q.sumsStatement()
 	return pg.Select(ctx, s.db.System, "add up totals", func(row pgx.CollectableRow) (one fieldSum, err error) {
 		var of *domain.TenantID
 		err = row.Scan(&of, &one.tenantName, &one.key, &one.field, &one.total, &one.documents)
@@ -162,8 +162,8 @@ func (s *Postgres) sums(ctx context.Context, q sumsQuery) ([]fieldSum, error) {
 	}, sql, arguments)
 }
 
-// statement returns the query's SQL with its arguments.
-func (q sumsQuery) statement() (sql string, arguments pgx.NamedArgs) {
+// sumsStatement returns the query's SQL with its arguments.
+func (q sumsQuery) sumsStatement() (sql string, arguments pgx.NamedArgs) {
 	tenant, key, name := "null::uuid", "''", "''"
 	group := ""
 	if q.byTenant {

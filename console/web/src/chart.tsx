@@ -83,7 +83,7 @@ function optionsOf(kind: ChartProps["kind"], width: number, height: number, form
 /** In seconds: a bar is as wide as a day. */
 const halfDay = 43_200;
 
-/** Whole numbers only: no figure has parts. */
+/** All figures are integers. */
 const increments = Array.from({ length: 16 }, (_, exponent) => [1, 2, 5].map((digit) => digit * 10 ** exponent)).flat();
 
 const day = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", timeZone: "UTC" });

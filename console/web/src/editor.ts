@@ -41,8 +41,8 @@ export interface Editor {
   /** Moves the cursor to a line and column. */
   go: (place: Place) => void;
   replace: (text: string) => void;
-  /** Shows findings that a check has not made, such as those of a save. */
-  show: (findings: Finding[]) => void;
+  /** Shows findings that a check has not made, such as those of a save, if they are for the present text. */
+  show: (of: string, findings: Finding[]) => void;
   destroy: () => void;
 }
 
@@ -56,7 +56,9 @@ export function mount(parent: HTMLElement, options: Options): Editor {
   });
   return {
     replace: (text) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } }),
-    show: (findings) => view.dispatch(setDiagnostics(view.state, diagnosticsOf(view, findings, options))),
+    show: (of, findings) => {
+      if (view.state.doc.toString() === of) view.dispatch(setDiagnostics(view.state, diagnosticsOf(view, findings, options)));
+    },
     go: ({ line, column }) => {
       view.dispatch({ selection: { anchor: view.state.doc.line(line).from + column - 1 }, scrollIntoView: true });
       view.focus();

@@ -109,7 +109,7 @@ export function syntaxFindings(text: string): Finding[] {
     const seen = new Set<string>();
     for (const property of ref.node.getChildren("Property")) {
       const name = nameOf(text, property);
-      if (seen.has(name)) found.push({ range: rangeOf(property.firstChild!), message: `${JSON.stringify(name)} is there twice` });
+      if (seen.has(name)) found.push({ range: rangeOf(property.firstChild!), message: `duplicate field ${JSON.stringify(name)}` });
       seen.add(name);
     }
   });

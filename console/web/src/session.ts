@@ -1,6 +1,7 @@
 import { type Caller, Client, ProblemError } from "../../../client/typescript/src/index.js";
 import { arrive, type Grant, renew } from "./oidc";
 import { Store, useStore } from "./store";
+import { drafts } from "./drafts";
 
 /** Who is signed in. The credential is in the page's memory only. */
 export interface Session {
@@ -94,6 +95,7 @@ export async function signIn(key: string | Grant, late = false): Promise<void> {
 export function signOut(): void {
   channel?.postMessage({ kind: "signed-out" });
   take = undefined;
+  drafts.clear();
   session.value = {};
 }
 
@@ -184,6 +186,7 @@ function hear(message: { kind: string; key: string }): void {
   if (message.kind === "key") take?.(message.key);
   if (message.kind === "signed-out") {
     take = undefined;
+    drafts.clear();
     if (current) session.value = {};
   }
 }

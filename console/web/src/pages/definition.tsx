@@ -2,16 +2,12 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { type Client, type Definition, type Fault, type JSONValue, type PlannedChange, type PreviewStep, type Projection, ProblemError } from "../../../../client/typescript/src/index.js";
 import type { Editor, Finding, Known, Place } from "../editor";
 import { useData } from "../data";
+import { drafts } from "../drafts";
 import { count, plural } from "../format";
 import { go, goQuery, href, Link, usePlace } from "../router";
 import { useMay, useSession } from "../session";
 import { ask, Badge, Button, Dialog, Empty, Facts, Field, Json, messageOf, Panel, Problem, Select, Title, toast } from "../ui";
 import { Changes } from "./streams";
-
-/** Texts that were changed and not saved, by tenant and projection. They live as long as the page does. */
-const drafts = new Map<string, string>();
-
-addEventListener("beforeunload", (event) => drafts.size > 0 && event.preventDefault());
 
 const example: Definition = {
   name: "order-totals",
@@ -61,16 +57,16 @@ function DefinitionEditor({ stored, id, saved }: { stored: Definition; id: strin
     const { name = id, ...rest } = JSON.parse(text) as Definition;
     return { name, ...rest };
   };
-  /** Shows in the editor where a request's definition is wrong. */
-  const refused = (error: unknown): unknown => {
+  /** Shows in the editor where the text that was sent is wrong. */
+  const refused = (sent: string, error: unknown): unknown => {
     const finding = findingOf(error);
-    if (finding) editor.current?.show([finding]);
+    if (finding) editor.current?.show(sent, [finding]);
     return error;
   };
   /** Shows in the editor where the definition cannot fold an event. */
   const faulted = (tried: string, { where = "", message }: Fault) => {
     fault.current = { text: tried, findings: [{ where, ...placeIn(message) }] };
-    editor.current?.show(fault.current.findings);
+    editor.current?.show(tried, fault.current.findings);
   };
   const review = async () => {
     try {
@@ -79,7 +75,7 @@ function DefinitionEditor({ stored, id, saved }: { stored: Definition; id: strin
       const { changes } = await client.planProjections({ definitions: [given] });
       setPlan(changes.find(({ name }) => name === given.name) ?? { name: given.name!, action: "none", changes: [] });
     } catch (error) {
-      throw refused(error);
+      throw refused(text, error);
     }
   };
   const discard = () => {
@@ -105,7 +101,7 @@ function DefinitionEditor({ stored, id, saved }: { stored: Definition; id: strin
           <a href="/docs/reference/expressions">expressions</a>.</p>
       </Panel>
       <TryIt text={text} trial={trial} refused={refused} faulted={faulted} />
-      {plan && <SaveDialog plan={plan} definition={definition()} close={() => setPlan(undefined)} refused={refused} saved={finish} />}
+      {plan && <SaveDialog plan={plan} definition={definition()} close={() => setPlan(undefined)} refused={(error) => refused(text, error)} saved={finish} />}
     </>
   );
 }
@@ -226,7 +222,7 @@ async function sample(client: Client, categories: string[], signal: AbortSignal)
   const page = { direction: "backward" as const, count: sampled, signal };
   const lists = await Promise.all([client.readAll(page), ...categories.map((category) => client.readCategory(category, page).catch(() => ({ events: [] })))]);
   const [newest, ...own] = lists.map(({ events }) => events);
-  const fields: Known["fields"] = {};
+  const fields = Object.create(null) as Known["fields"]; // a type may be called "constructor"
   for (const { type, data } of categories.length > 0 ? own.flat() : newest!) fields[type] = [...new Set([...(fields[type] ?? []), ...paths(data)])];
   return { categories: [...new Set(lists.flatMap(({ events }) => events).map(({ stream }) => stream.split("-")[0]!))], fields };
 }
@@ -242,7 +238,7 @@ const effects: Record<PlannedChange["action"], string> = {
   change: "The change takes effect at once. Documents stay as they are.",
   rebuild: "A rebuild creates all documents again with this definition. Until it ends, the present documents serve reads; then they are swapped. You can pause, cancel and roll it back.",
   remove: "", // one definition is planned, and none removed
-  none: "The definition is as it is stored. There is nothing to save.",
+  none: "The definition has not changed. There is nothing to save.",
 };
 
 function SaveDialog({ plan, definition, close, refused, saved }: { plan: PlannedChange; definition: Definition; close: () => void; refused: (error: unknown) => unknown; saved: (name: string) => void }) {
@@ -311,7 +307,7 @@ function withBefore(steps: PreviewStep[], initial: JSONValue | undefined): Step[
 }
 
 /** Folds real events by the edited definition, and shows what each of them does. */
-function TryIt({ text, trial, refused, faulted }: { text: string; trial: number; refused: (error: unknown) => unknown; faulted: (tried: string, fault: Fault) => void }) {
+function TryIt({ text, trial, refused, faulted }: { text: string; trial: number; refused: (sent: string, error: unknown) => unknown; faulted: (tried: string, fault: Fault) => void }) {
   const { client, caller } = useSession();
   const may = useMay();
   const { query } = usePlace();
@@ -322,19 +318,22 @@ function TryIt({ text, trial, refused, faulted }: { text: string; trial: number;
   const [error, setError] = useState<unknown>();
   const frame = useRef<HTMLDivElement>(null);
   const [started, setStarted] = useState(0);
+  const left = useRef(false);
+  useEffect(() => () => void (left.current = true), []);
   const run = async (step: number) => {
     setError(undefined);
     try {
       const definition = JSON.parse(text) as Definition;
       const source = of === "stream" ? { stream: stream.trim() } : { last: Number(last) };
       const result = await client.previewProjection({ definition, source });
+      if (left.current) return; // another page has the address
       setSteps({ of: text, list: withBefore(result.steps, definition.initial) });
       const fault = result.steps.find(({ fault }) => fault)?.fault;
       if (fault) faulted(text, fault);
       goQuery({ stream: source.stream, last: source.last, step }, { replace: true });
     } catch (failure) {
       setSteps(undefined);
-      setError(refused(failure));
+      setError(refused(text, failure));
     }
   };
   const allowed = Boolean(caller.tenant) && may("events:read");

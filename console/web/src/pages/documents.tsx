@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Client, Document, JSONValue, ListDocumentsOptions } from "../../../../client/typescript/src/index.js";
 import { useData } from "../data";
-import { count, curl, plural, quote } from "../format";
+import { bytes, count, curl, plural, quote } from "../format";
 import { goQuery, href, Link, usePlace } from "../router";
 import { useSession } from "../session";
 import { Await, Button, Code, copy, Dialog, Empty, Field, Json, Panel, Problem, Select, Table, toast } from "../ui";
@@ -9,9 +9,10 @@ import { Await, Button, Code, copy, Dialog, Empty, Field, Json, Panel, Problem, 
 /** How many fields a table has as columns if none are chosen. */
 const defaultColumns = 6;
 
-/** How many documents the page lists, and how many an export has at most: they are in the page's memory. */
+/** How many documents the page lists, and how many documents and bytes an export has at most. */
 const listed = 50;
 const exported = 50_000;
+const exportedBytes = 256_000_000;
 
 export function Documents({ name }: { name: string }) {
   const { client } = useSession();
@@ -100,6 +101,9 @@ const conditions = {
 
 type Condition = keyof typeof conditions;
 
+/** Words that the language of filters does not take as a field's name after a dot. */
+const reserved = new Set("as break const continue else false for function if import in let loop namespace null package return true var void while".split(" "));
+
 const textConditions: Condition[] = ["contains", "begins"];
 
 /** Writes conditions of a filter for those who do not know its language. */
@@ -109,17 +113,22 @@ function ConditionForm({ seen, add }: { seen: Map<string, JSONValue>; add: (cond
   const [condition, setCondition] = useState<Condition>("==");
   const [value, setValue] = useState("");
   const field = chosen || fields[0]!;
+  const plain = /^[A-Za-z_]\w*$/.test(field) && !reserved.has(field);
+  const offered = Object.entries(conditions).filter(([id]) => id !== "has" || plain); // has() takes no brackets
   const submit = (event: Event) => {
     event.preventDefault();
-    add(conditions[condition][1](`doc${/^[A-Za-z_]\w*$/.test(field) ? `.${field}` : `[${JSON.stringify(field)}]`}`, literal(value, textConditions.includes(condition) || typeof seen.get(field) === "string")));
+    add(conditions[condition][1](`doc${plain ? `.${field}` : `[${JSON.stringify(field)}]`}`, literal(value, textConditions.includes(condition) || typeof seen.get(field) === "string")));
     setValue("");
   };
   return (
     <details>
       <summary>Add a condition</summary>
       <form class="filters" onSubmit={submit} aria-label="Add a condition">
-        <Select label="Field" value={field} options={fields.map((name) => [name, name])} onChange={(event) => setField(event.currentTarget.value)} />
-        <Select label="Condition" value={condition} options={Object.entries(conditions).map(([id, [text]]) => [id, text])} onChange={(event) => setCondition(event.currentTarget.value as Condition)} />
+        <Select label="Field" value={field} options={fields.map((name) => [name, name])} onChange={(event) => {
+          setField(event.currentTarget.value);
+          setCondition("==");
+        }} />
+        <Select label="Condition" value={condition} options={offered.map(([id, [text]]) => [id, text])} onChange={(event) => setCondition(event.currentTarget.value as Condition)} />
         {condition !== "has" && <Field label="Value" value={value} onInput={(event) => setValue(event.currentTarget.value)} />}
         <Button type="submit">Add</Button>
       </form>
@@ -176,9 +185,9 @@ function Export({ name, selection, columns, close }: { name: string; selection: 
   const command = `manifold projection documents ${quote(name)} --all${selection.filter ? ` --filter ${quote(selection.filter)}` : ""}${selection.orderBy ? ` --order-by ${quote(selection.orderBy)}` : ""}`;
   return (
     <Dialog title="Export documents" close={close}>
-      <p>All documents that match the filter, in the chosen order, up to {count(exported)}.</p>
+      <p>All documents that match the filter, in the chosen order, up to {count(exported)} or {bytes(exportedBytes)}. Numbers with more than 15 digits are rounded.</p>
       <Select label="Format" value={format} options={[["ndjson", "NDJSON: a line of JSON for each document"], ["csv", "CSV: the shown columns, for a spreadsheet"]]} onChange={(event) => setFormat(event.currentTarget.value as Format)} />
-      <p class="muted small">On the command line, without a limit:</p>
+      <p class="muted small">On the command line, without limits and rounding:</p>
       <Code text={command} />
       {error !== undefined && <Problem error={error} />}
       {done !== undefined && <p role="status">{plural(done, "document")} read …</p>}
@@ -191,14 +200,17 @@ function Export({ name, selection, columns, close }: { name: string; selection: 
 }
 
 async function write(client: Client, name: string, selection: ListDocumentsOptions, format: Format, columns: string[], progress: (documents: number) => void, signal: AbortSignal) {
-  const parts: string[] = format === "csv" ? [row(["id", ...columns, "position"])] : [];
+  const parts = format === "csv" ? [new Blob([row(["id", ...columns, "position"])])] : []; // the browser may keep blobs on disk
+  let size = 0;
   let documents = 0;
   const pages = client.pages(client.listDocuments(name, { ...selection, pageSize: 1000, signal }), { signal });
   for await (const page of pages) {
-    parts.push(page.documents.map((document) => (format === "csv" ? row([document.id, ...columns.map((field) => document.document[field] as JSONValue), document.position]) : line(document))).join(""));
+    const part = new Blob(page.documents.map((document) => (format === "csv" ? row([document.id, ...columns.map((field) => document.document[field] as JSONValue), document.position]) : line(document))));
+    parts.push(part);
+    size += part.size;
     documents += page.documents.length;
     progress(documents);
-    if (documents >= exported) return { file: new Blob(parts, { type: kinds[format] }), documents, more: true };
+    if (documents >= exported || size >= exportedBytes) return { file: new Blob(parts, { type: kinds[format] }), documents, more: true };
   }
   return { file: new Blob(parts, { type: kinds[format] }), documents, more: false };
 }

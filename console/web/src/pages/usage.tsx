@@ -68,7 +68,7 @@ function useChoice() {
   const periods = useMay()("operator:read") ? [7, 30, 90] : [7, 30, 90, 400]; // an operator reads the days of all tenants
   const days = Math.min(Math.max(Math.floor(Number(query.get("days"))) || 30, 1), periods.at(-1)!);
   const asked = query.get("figure") as FigureName | null;
-  const figure: FigureName = asked !== null && asked in figures ? asked : "events";
+  const figure: FigureName = asked !== null && Object.hasOwn(figures, asked) ? asked : "events";
   return { days, periods, figure, from: dayOf(Date.now() - (days - 1) * dayLength) };
 }
 
@@ -103,7 +103,7 @@ function OfTenant({ title, all, days, limits }: OfTenantProps) {
       <Await of={usage} what="the usage">
         {(list) => list.length === 0 ? (
           <Panel><Empty command={`curl -s '${location.origin}/v1/streams/order-1/events' -H "Authorization: Bearer $MANIFOLD_KEY" -H 'Content-Type: application/json' -d '[{"type": "OrderPlaced", "data": {}}]'`}>
-            Nothing was counted in these days. Append an event:</Empty></Panel>
+            There is no usage in these days. Append an event:</Empty></Panel>
         ) : (
           <>
             <Totals of={list} />
@@ -206,7 +206,7 @@ function OfAll() {
       <Title text="Usage" about={<><Link to={href(["admin"])}>Administration</Link> · all tenants</>} />
       <Choice />
       <Await of={usage} what="the usage">
-        {(list) => list.length === 0 ? <Panel><Empty>Nothing was counted in these days.</Empty></Panel> : (
+        {(list) => list.length === 0 ? <Panel><Empty>There is no usage in these days.</Empty></Panel> : (
           <>
             <Totals of={list} />
             <Days of={sumByDay(list)} />
