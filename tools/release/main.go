@@ -24,6 +24,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,18 +76,19 @@ func release(out string, platforms []string) error {
 	}
 	defer os.RemoveAll(work)
 	b := &builder{out: out, work: work, at: time.Unix(seconds, 0).UTC()}
-	if err := b.completions(); err != nil {
-		return err
-	}
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
 	for _, platform := range platforms {
-		system, processor, ok := strings.Cut(platform, "/")
-		if !ok {
-			return fmt.Errorf("platform %q: write it as linux/amd64", platform)
+		if err := b.compile(platform); err != nil {
+			return fmt.Errorf("%s: %w", platform, err)
 		}
-		if err := b.build(system, processor); err != nil {
+	}
+	if err := b.completions(); err != nil {
+		return err
+	}
+	for _, platform := range platforms {
+		if err := b.pack(platform); err != nil {
 			return fmt.Errorf("%s: %w", platform, err)
 		}
 	}
@@ -116,13 +118,33 @@ type builder struct {
 	at        time.Time // of the commit
 }
 
-// completions writes the completions of all shells.
+// program returns the path of a platform's program.
+func (b *builder) program(platform string) string {
+	return filepath.Join(b.work, strings.ReplaceAll(platform, "/", "_"), "manifold")
+}
+
+// compile builds a platform's program.
+func (b *builder) compile(platform string) error {
+	system, processor, ok := strings.Cut(platform, "/")
+	if !ok {
+		return errors.New("a platform is written as linux/amd64")
+	}
+	build := command("go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", b.program(platform), "./cmd/manifold")
+	build.Env = append(build.Env, "GOOS="+system, "GOARCH="+processor)
+	return run(build)
+}
+
+// completions writes the completions of all shells, by this machine's program.
 func (b *builder) completions() error {
+	program := []string{b.program(runtime.GOOS + "/" + runtime.GOARCH)}
+	if _, err := os.Stat(program[0]); err != nil {
+		program = []string{"go", "run", "-trimpath", "./cmd/manifold"}
+	}
 	if err := os.Mkdir(filepath.Join(b.work, "completions"), 0o755); err != nil {
 		return err
 	}
 	for _, shell := range shells {
-		text, err := output("go", "run", "-trimpath", "./cmd/manifold", "completion", shell)
+		text, err := output(program[0], append(program[1:], "completion", shell)...)
 		if err != nil {
 			return err
 		}
@@ -133,14 +155,10 @@ func (b *builder) completions() error {
 	return nil
 }
 
-// build builds what one platform gets.
-func (b *builder) build(system, processor string) error {
-	program := filepath.Join(b.work, system+"_"+processor, "manifold")
-	build := command("go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", program, "./cmd/manifold")
-	build.Env = append(build.Env, "GOOS="+system, "GOARCH="+processor)
-	if err := run(build); err != nil {
-		return err
-	}
+// pack writes the files of one platform.
+func (b *builder) pack(platform string) error {
+	system, processor, _ := strings.Cut(platform, "/")
+	program := b.program(platform)
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
 		return err
