@@ -241,7 +241,7 @@ async function definition() {
   await signedIn(page, given.key, "/projections");
   await page.locator("a ::-p-text(Create …)").click();
   await write('{"name": "order-totals", "on": {}, "on": {}}');
-  await says(page, '"on" is there twice');
+  await says(page, 'duplicate field "on"');
   await write(text("dco"));
   const place = `Line 1, column ${text("dco").indexOf("dco") + 1}`;
   await says(page, place);
@@ -302,7 +302,7 @@ async function documents() {
   await page.waitForFunction(() => new URLSearchParams(location.search).get("columns") === "items");
   await accessible(page);
   await press("Export …");
-  await says(page, "without a limit");
+  await says(page, "without limits and rounding");
   await accessible(page);
   await page.locator("dialog button ::-p-text(Export)").click();
   await says(page, "Exported 200 documents");
