@@ -541,7 +541,7 @@ func TestTablesReturnFromACluster(t *testing.T) {
 		t.Errorf("after the return:\n%s\nwant:\n%s", got, want)
 	}
 	var member bool
-	err = super.QueryRow(t.Context(), "select pg_has_role($1, $2, 'member') or pg_has_role($1, $3, 'member')",
+	err = super.QueryRow(t.Context(), "select pg_has_role($1, $2, 'usage') or pg_has_role($1, $3, 'usage')",
 		pgtest.RoleMigrator, migrations.RoleViews, migrations.RoleDocuments).Scan(&member)
 	if err != nil || member {
 		t.Errorf("the migrator keeps the rights of the documents' roles: %v, %v", member, err)
