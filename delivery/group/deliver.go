@@ -240,7 +240,9 @@ func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
 		e := p.ahead.next()
 		if e == nil {
 			l.advanceReadTo(min(p.ahead.scanned, s.frontier()))
-			if s.counts.delivered > 0 || l.readTo-l.savedReadTo >= maxPassed || time.Since(s.began) > stepTime {
+			passed := l.readTo - l.savedReadTo
+			// However slow the ledger was, look at the log once.
+			if s.counts.delivered > 0 || passed >= maxPassed || passed > 0 && time.Since(s.began) > stepTime {
 				s.mayHaveMore = s.mayHaveMore || p.ahead.reading != nil || p.ahead.scanned < s.frontier()
 				return nil
 			}

@@ -280,3 +280,24 @@ func TestPeeksContinueWhereTheLastStopped(t *testing.T) {
 		t.Errorf("the status is %+v", s)
 	}
 }
+
+// A receive that does not wait looks at the log once, even if reading the ledger has taken longer than a step may last:
+// what was appended before it may not have been announced yet.
+func TestSlowReceiveLooksAtTheLog(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	slow, network := b.through(t)
+	b.groups = groupsOf(slow) // they are not running, so nothing is announced
+	head := b.append(t, "order-1")
+	b.put(t, "g", domain.GroupDefinition{})
+	mustPositions(t, b.receive(t, "g", 1), head)
+	if _, err := b.groups.Seek(t.Context(), b.tenant, "g", domain.From{Position: head + 1}); err != nil {
+		t.Fatal(err)
+	}
+	b.append(t, "order-1")
+	network.Before("manifold_ledger", func() bool {
+		elapse(t, 300*time.Millisecond) // longer than a step may last
+		return true
+	})
+	mustPositions(t, b.receive(t, "g", 1), head+1)
+}
