@@ -29,7 +29,7 @@ var acrossTenants = map[string]string{
 	"delivery/report.ReportingTenants":       "finds the tenants with reports",
 	"projection/totals.states":               "finds the tenants whose totals are due",
 	"projection/totals.deleteOthers":         "totals of removed projections",
-	"projection/totals.sumsStatement":            "adds up all tenants' totals",
+	"projection/totals.sumsStatement":        "adds up all tenants' totals",
 	"limits.DeletePlan":                      "whether any tenant has the plan",
 	"limits.all":                             "the limits of all tenants, for the memory of processes",
 	"limits.forgetLedgers":                   "deletes all tenants' unused ledgers",

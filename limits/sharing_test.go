@@ -146,9 +146,14 @@ func TestLargeAppendsWithinTheRate(t *testing.T) {
 			t.Error("a burst is refused after a pause")
 		}
 		<-time.After(3 * time.Second)
-		rounds := all[0].rounds
+		rounds := func() int64 {
+			all[0].mu.Lock()
+			defer all[0].mu.Unlock()
+			return all[0].rounds
+		}
+		before := rounds()
 		<-time.After(time.Minute)
-		if more := all[0].rounds - rounds; more > 15 {
+		if more := rounds() - before; more > 15 {
 			t.Errorf("a process with a connection that does nothing had %d rounds in a minute", more)
 		}
 		stop()
