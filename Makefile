@@ -67,7 +67,7 @@ test-sql:
 # Skip long tests that use one goroutine, and those of MongoDB's second layout, which runs the code of the first. The
 # detector makes tests slow, so run no more at once than there are processors.
 RACESKIP    := ^TestConformanceOfLayout2$$|^TestConformance.*/^(Predicate|Order|Partition|Values)$$
-RACESKIP    := $(RACESKIP)|^Test(TheOperatorRedactsWhatCannotBeRead|ReadersStepOverUnreadableEvents|LiveProjectionsAreLimited|ViewPipelineOfManyOverrides|.*ReadLittle|LineReader|ReadLines|Parts|Plans)$$
+RACESKIP    := $(RACESKIP)|^Test(TheOperatorRedactsWhatCannotBeRead|ReadersStepOverUnreadableEvents|LiveProjectionsAreLimited|EvaluationIsBounded|ViewPipelineOfManyOverrides|.*ReadLittle|LineReader|ReadLines|Parts|Plans)$$
 RACESKIP    := $(RACESKIP)|^TestConformance.*/^Save$$/^a_document_that_cannot_be_kept
 
 race: postgresql ## run the tests of the concurrent packages with the race detector
