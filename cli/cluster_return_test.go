@@ -97,7 +97,7 @@ func TestBackFromACluster(t *testing.T) {
 	runText(t, commands, 2, append(configurationOf(after), "MANIFOLD_DATABASE_MIGRATOR_URL="+after.URL(pgtest.RoleMigrator),
 		"CLUSTER="+before.URL(pgtest.RoleSuperuser), "POSTGRES="+after.URL(pgtest.RoleSuperuser)))
 
-	// Every row is there.
+	// No row is missing.
 	old, restored := rowsOf(t, before.Nodes(t)[0]), rowsOf(t, super)
 	for _, table := range slices.Sorted(maps.Keys(old)) {
 		if restored[table] != old[table] {

@@ -41,7 +41,7 @@ func awaitThat(t *testing.T, what string, holds func() bool) {
 
 // A worker of a cluster is killed while clients of tenants on all workers append and consume. Appends of its tenants are
 // answered with 503 until it is back. Other tenants append, receive, and read documents meanwhile. Afterwards everything
-// continues without a restart of the service. No acknowledged event is missing, and none is there twice.
+// continues without a restart of the service. No acknowledged event is missing, and none is duplicated.
 func TestKillWorkerOfACluster(t *testing.T) {
 	db := pgtest.Database(t)
 	victim := db.Workers(t)[0]

@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -55,7 +54,7 @@ func (s *Postgres) readSecrets(ctx context.Context, tx pgx.Tx, tenant domain.Ten
 func (s *Postgres) HasSecretKeys() bool { return s.keys != nil }
 
 // EncryptSecrets stores the secrets of a tenant's webhooks as the keys say: encrypted with the current key, or plainly if
-// no key encrypts. It returns how many it has replaced, and an error that names each secret that it could not decrypt.
+// no key encrypts. It returns how many it has replaced, and an error with the number of those that it could not decrypt.
 // Expired secrets are removed. It does nothing without keys. Each secret has a separate transaction, so that nothing waits
 // for more than one of them.
 func (s *Postgres) EncryptSecrets(ctx context.Context, tenant domain.TenantID) (stored int, err error) {
@@ -83,12 +82,13 @@ func (s *Postgres) EncryptSecrets(ctx context.Context, tenant domain.TenantID) (
 	if err != nil {
 		return 0, fmt.Errorf("look for secrets to encrypt: %w", err)
 	}
-	var unusable []error
+	unusable, example := 0, error(nil)
 	for _, r := range old {
 		place := secretPlace(tenant, r.Name, r.ID)
 		secret, err := s.keys.Open(atrest.Stored{Key: r.Key, Data: r.Secret}, place...)
 		if err != nil {
-			unusable = append(unusable, fmt.Errorf("the secret %s of webhook %q of tenant %s cannot be decrypted: %w", r.ID, r.Name, tenant, err))
+			unusable++
+			example = fmt.Errorf("%s of webhook %q: %w", r.ID, r.Name, err)
 			continue
 		}
 		sealed := s.keys.Seal(secret, place...)
@@ -105,7 +105,10 @@ func (s *Postgres) EncryptSecrets(ctx context.Context, tenant domain.TenantID) (
 			return stored, fmt.Errorf("encrypt a webhook's secret: %w", err)
 		}
 	}
-	return stored, errors.Join(unusable...)
+	if unusable > 0 {
+		err = fmt.Errorf("%d secrets of tenant %s cannot be decrypted, such as %w", unusable, tenant, example)
+	}
+	return stored, err
 }
 
 // AddWebhookSecret adds a secret to a webhook and returns the webhook with it. The existing secrets expire after the

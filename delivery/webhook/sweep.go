@@ -83,12 +83,15 @@ func (w *Webhooks) sweep(ctx context.Context, id domain.TenantID, name string) {
 	}
 }
 
+// logged is of how many tenants encryptSecrets logs what has failed.
+const logged = 10
+
 // encryptSecrets encrypts the secrets of tenants' webhooks with the current key.
 func (w *Webhooks) encryptSecrets(ctx context.Context, of func(domain.TenantID) bool) {
 	if !w.config.Store.HasSecretKeys() {
 		return
 	}
-	stored := 0
+	stored, failed := 0, 0
 	tenants, err := w.config.Store.WebhookTenants(ctx)
 	for _, id := range tenants {
 		if ctx.Err() != nil {
@@ -103,11 +106,13 @@ func (w *Webhooks) encryptSecrets(ctx context.Context, of func(domain.TenantID) 
 			bad = errors.Join(bad, w.config.Store.TellWebhooks(ctx, id)) // others may be able to use them now
 		}
 		if bad != nil {
-			err = errors.Join(err, bad)
+			if failed++; failed <= logged {
+				err = errors.Join(err, bad)
+			}
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		w.config.Log.Error("not all secrets of webhooks were encrypted with the current key; keep the old keys", "error", err)
+		w.config.Log.Error("not all secrets of webhooks were encrypted with the current key; keep the old keys", "tenants", failed, "error", err)
 	}
 	if stored > 0 {
 		w.config.Log.Info("secrets of webhooks were encrypted with the current key", "secrets", stored)
