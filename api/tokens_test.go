@@ -99,7 +99,7 @@ func TestConnectionsEndWithTheirToken(t *testing.T) {
 	t.Parallel()
 	w := setup{tokens: oidctest.Start(t), change: func(c *api.Config) { c.Recheck = 20 * time.Millisecond }}.start(t)
 	tenant := w.tenant("acme").tenantID
-	expires := time.Now().Add(3 * time.Second).Truncate(time.Second)
+	expires := time.Now().Add(8 * time.Second).Truncate(time.Second)
 	a := &actor{w, w.tokens.Token(oidctest.Claims{"tenant": tenant, "roles": list{"all"}, "exp": expires.Unix()}), tenant}
 	ticket := a.post("/v1/tickets", nil).want(201).text("ticket")
 	var open sync.WaitGroup

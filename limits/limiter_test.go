@@ -42,7 +42,7 @@ func process(t *testing.T, s *tables.Tables) (l *limits.Limiter, kill func()) {
 // eventually waits until something holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); {
+	for deadline := time.Now().Add(time.Minute); !holds(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s", what)
 		}

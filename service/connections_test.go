@@ -37,7 +37,7 @@ func TestIdleConnectionsHoldUpNobody(t *testing.T) {
 	p := start(t, c)
 	key := newTenant(t, p, "acme")
 	for i := range 400 {
-		conn, err := net.DialTimeout("tcp", p.Address(), 10*time.Second)
+		conn, err := net.DialTimeout("tcp", p.Address(), time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestIdleConnectionsHoldUpNobody(t *testing.T) {
 		if i%2 == 0 {
 			continue // it says nothing at all
 		}
-		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
@@ -56,7 +56,7 @@ func TestIdleConnectionsHoldUpNobody(t *testing.T) {
 			t.Fatalf("connection %d: %+v, %v", i, r, err)
 		}
 	}
-	fresh := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	fresh := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	for range 10 {
 		for _, address := range []string{p.Address(), p.AdminAddress()} {
 			for _, path := range []string{"/livez", "/readyz"} {

@@ -217,7 +217,7 @@ func installPackages(t *testing.T, folder string, files ...string) (copied strin
 // output runs a command to its end, for at most three minutes: on a slow machine, scripts that take 20 s take one.
 func output(t *testing.T, command *exec.Cmd) ([]byte, error) {
 	t.Helper()
-	stop := time.AfterFunc(3*time.Minute, func() { _ = command.Process.Kill() })
+	stop := time.AfterFunc(patience, func() { _ = command.Process.Kill() })
 	defer stop.Stop()
 	return command.Output()
 }
@@ -263,7 +263,7 @@ func browse(t *testing.T, browser string, mux *http.ServeMux, given []byte) []by
 	select {
 	case body := <-saw:
 		return body
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		t.Error("the page tells nothing")
 		return nil
 	}

@@ -30,7 +30,7 @@ type clusterLoad struct {
 // awaitThat waits until something holds that can only be looked at.
 func awaitThat(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for late := time.After(time.Minute); !holds(); {
+	for late := time.After(patience); !holds(); {
 		select {
 		case <-late:
 			t.Fatal("timed out waiting until ", what)
@@ -81,7 +81,7 @@ func TestKillWorkerOfACluster(t *testing.T) {
 		case <-load.refusal:
 		case <-w.quit.Done():
 			t.Fatal("a client ended")
-		case <-time.After(time.Minute):
+		case <-time.After(patience):
 			t.Fatal("no append to the killed worker is refused")
 		}
 	}
@@ -136,10 +136,10 @@ func TestKillWorkerOfACluster(t *testing.T) {
 		}
 		compareSums(t, load.name, got, foldSums(t, log, 1))
 		twice := 0
-		for patience := w.pause(2 * time.Minute); len(load.received) < len(log); { // longer than a lease whose answer was lost
+		for late := w.pause(patience); len(load.received) < len(log); { // longer than a lease whose answer was lost
 			_, err := load.receive(t.Context())
 			select {
-			case <-patience:
+			case <-late:
 				err = errors.Join(err, errors.New("no more events came"))
 			default:
 			}

@@ -362,7 +362,7 @@ func (s *subject) see(ctx, quit context.Context, r client.Rebuild, same bool) er
 		}
 		return err
 	}
-	patience, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("it does not end"))
+	waiting, cancel := context.WithTimeoutCause(ctx, patience, errors.New("it does not end"))
 	defer cancel()
 	for r.EndedAt == nil {
 		paused, waits := r.Paused, r.State == "awaiting-approval"
@@ -381,7 +381,7 @@ func (s *subject) see(ctx, quit context.Context, r client.Rebuild, same bool) er
 		if err != nil {
 			return err
 		}
-		a, err := s.by.call(patience, 0, "GET", "/v1/projections/"+s.name+"/rebuilds/"+r.Id, nil)
+		a, err := s.by.call(waiting, 0, "GET", "/v1/projections/"+s.name+"/rebuilds/"+r.Id, nil)
 		if err == nil {
 			err = a.decode(http.StatusOK, &r)
 		}
@@ -390,8 +390,8 @@ func (s *subject) see(ctx, quit context.Context, r client.Rebuild, same bool) er
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
-		case <-patience.Done():
-			return fmt.Errorf("%w: %+v", context.Cause(patience), r)
+		case <-waiting.Done():
+			return fmt.Errorf("%w: %+v", context.Cause(waiting), r)
 		}
 	}
 	s.ended[r.State]++

@@ -59,7 +59,7 @@ func awaitOnPrimary(t *testing.T, server *embedded.Server, query string) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	for late := time.After(time.Minute); ; {
+	for late := time.After(patience); ; {
 		var is bool
 		if err := conn.QueryRow(t.Context(), query).Scan(&is); err != nil {
 			t.Fatal(err)
@@ -148,7 +148,7 @@ func TestFailoverThatLosesEvents(t *testing.T) {
 	run(t, replica, "select pg_promote()")
 	select {
 	case <-s.ended:
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		t.Fatal("the service continues")
 	}
 	if !strings.Contains(s.output(), "has gone back from position 15 to 10") {

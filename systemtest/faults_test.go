@@ -226,7 +226,7 @@ func (w *faultWorkload) check() {
 			}
 		}
 	}
-	for late := time.After(90 * time.Second); ; {
+	for late := time.After(patience); ; {
 		w.mu.Lock()
 		missing := 0
 		for position := int64(1); position <= head; position++ {

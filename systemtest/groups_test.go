@@ -352,7 +352,7 @@ func (w *groupWorkload) run(disturb func(await func(events int64))) {
 // until waits for something that can only be looked at.
 func (w *groupWorkload) until(ctx context.Context, holds func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // a stream is drained event by event
+	ctx, cancel := context.WithTimeout(ctx, patience) // a stream is drained event by event
 	defer cancel()
 	for !holds() {
 		if w.pause(ctx, 50*time.Millisecond) != nil {

@@ -195,7 +195,7 @@ func (f *fleet) until(what string, holds func() (bool, error)) {
 	defer func() { f.t.Logf("waited %s for %s", time.Since(began).Round(time.Millisecond), what) }()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	for late := time.After(90 * time.Second); ; {
+	for late := time.After(patience); ; {
 		ok, err := holds()
 		if err != nil {
 			f.t.Fatalf("%s: %v", what, err)

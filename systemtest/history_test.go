@@ -53,7 +53,7 @@ func (h *history) await(ctx context.Context, more int) error {
 		case <-changed:
 		case <-ctx.Done():
 			return fmt.Errorf("%d operations more: %w", more, context.Cause(ctx))
-		case <-time.After(90 * time.Second):
+		case <-time.After(patience):
 			return fmt.Errorf("appends are no longer answered")
 		}
 		h.mu.Lock()

@@ -156,7 +156,7 @@ func TestInterruptedImportResumes(t *testing.T) {
 // awaitHead waits until the log has a position.
 func (p *tenantLoad) awaitHead(t *testing.T, position int64) {
 	t.Helper()
-	patience := time.After(time.Minute)
+	late := time.After(patience)
 	for {
 		var newest client.EventList
 		p.must(t, 200, &newest, "GET", "/v1/streams/$all?direction=backward&count=1", nil)
@@ -165,7 +165,7 @@ func (p *tenantLoad) awaitHead(t *testing.T, position int64) {
 		}
 		select {
 		case <-time.After(time.Millisecond):
-		case <-patience:
+		case <-late:
 			t.Fatalf("the log never has position %d", position)
 		}
 	}

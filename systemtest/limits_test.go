@@ -73,7 +73,7 @@ func TestLimitsHoldAcrossKilledProcesses(t *testing.T) {
 		Days []struct{ Events int64 }
 	}
 	all := warmUp.Load() + appended.Load()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience)
 	for total := int64(0); ; {
 		tenant.must(t, 200, &usage, "GET", "/v1/usage", nil)
 		total = 0
@@ -103,7 +103,7 @@ func TestARepeatedAppendPassesAtTheQuota(t *testing.T) {
 	first := []byte(`[{"id":"0190b0a0-0000-7000-8000-000000000001","type":"Added","data":1}]`)
 	u.must(t, 201, nil, "POST", "/v1/streams/order-1/events", first)
 	operator.must(t, 201, nil, "PUT", "/v1/plans/default", []byte(`{"quotas":{"events":1}}`))
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	for deadline := time.Now().Add(patience); ; {
 		a, err := u.once(t.Context(), 0, "POST", "/v1/streams/order-1/events", []byte(`[{"type":"Added","data":2}]`))
 		if err == nil && a.status == 403 {
 			break

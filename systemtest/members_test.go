@@ -46,7 +46,7 @@ func TestTheOtherProcessTakesOver(t *testing.T) {
 		t.Helper()
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
-		for deadline := time.After(time.Minute); ; {
+		for deadline := time.After(patience); ; {
 			if now := members(); len(now) == n {
 				return now
 			}
@@ -78,7 +78,7 @@ func TestTheOtherProcessTakesOver(t *testing.T) {
 	// The first process learns of the second with its next sign of life.
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(time.Minute); ; {
+	for deadline := time.After(patience); ; {
 		a, err := newUser(t, fixed(one.admin), operatorKey).once(t.Context(), 0, http.MethodGet, "/metrics", nil)
 		if err == nil && strings.Contains(string(a.body), fmt.Sprintf("\nmanifold_member_tenants %d\n", int64(len(tenants))-ofTwo)) &&
 			strings.Contains(string(a.body), "\nmanifold_members 2\n") {
@@ -101,8 +101,7 @@ func TestTheOtherProcessTakesOver(t *testing.T) {
 	caughtUp()
 	took := time.Since(killed)
 	t.Logf("the %d tenants of the killed process were caught up with after %s", ofTwo, took.Round(time.Millisecond))
-	// Within 5 s on an idle machine; a slow one has time for the work.
-	if took > 15*time.Second {
+	if took > within(15*time.Second) { // it took 5 s
 		t.Errorf("it took %s until all tenants were worked on", took)
 	}
 	if left := await(1); left[0].Tenants != int64(len(tenants)) {

@@ -187,11 +187,11 @@ func move(t *testing.T, operator user, definitions map[string]json.RawMessage, d
 		operator.must(t, 202, &rebuild, "PUT", "/v1/projections/"+name, in(definition, database))
 		rebuilds[name] = rebuild
 	}
-	patience, cancel := context.WithTimeoutCause(t.Context(), 5*time.Minute, errors.New("it does not end"))
+	waiting, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("it does not end"))
 	defer cancel()
 	for name, rebuild := range rebuilds {
 		for rebuild.EndedAt == nil {
-			a, err := operator.call(patience, 0, "GET", "/v1/projections/"+name+"/rebuilds/"+rebuild.Id, nil)
+			a, err := operator.call(waiting, 0, "GET", "/v1/projections/"+name+"/rebuilds/"+rebuild.Id, nil)
 			if err == nil {
 				err = a.decode(200, &rebuild)
 			}
@@ -200,7 +200,7 @@ func move(t *testing.T, operator user, definitions map[string]json.RawMessage, d
 			}
 			select {
 			case <-time.After(20 * time.Millisecond):
-			case <-patience.Done():
+			case <-waiting.Done():
 			}
 		}
 		if rebuild.State != "swapped" {
@@ -215,7 +215,7 @@ func awaitEmpty(t *testing.T, db pgtest.DB) {
 	pool := db.Pool(t, pgtest.RoleSuperuser, 1)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for late := time.After(time.Minute); ; {
+	for late := time.After(patience); ; {
 		var left []string
 		err := pool.QueryRow(t.Context(), `select coalesce(array_agg(c.relname::text), '{}') from pg_class c
 			where c.relnamespace = 'manifold_documents'::regnamespace and c.relkind in ('r', 'v', 'm') and c.relname not like 'document%'`).Scan(&left)

@@ -82,13 +82,13 @@ func TestDatabaseOutage(t *testing.T) {
 	// goesDown appends, sees that what is here follows at once, and waits until what is there is known to wait.
 	goesDown := func() (position int64) {
 		t.Helper()
-		for late := time.After(time.Minute); ; {
+		for late := time.After(patience); ; {
 			position = add()
 			begin := time.Now()
 			sees("here", position)
 			// A caller that hangs with the database is released when the database is known to be unreachable, after
 			// at least 10 s.
-			if took := time.Since(begin); took > 9*time.Second {
+			if took := time.Since(begin); took > within(9*time.Second) {
 				t.Errorf("what is here took %s to follow", took)
 			}
 			// This is about the state of an outage: a caller must not hang with the database.
@@ -105,7 +105,7 @@ func TestDatabaseOutage(t *testing.T) {
 		}
 		begin := time.Now()
 		a, err := u.once(t.Context(), 0, "GET", "/v1/projections/"+elsewhere(0)+"/documents", nil)
-		if err != nil || a.status != http.StatusServiceUnavailable || a.code() != "unavailable" || time.Since(begin) > 9*time.Second {
+		if err != nil || a.status != http.StatusServiceUnavailable || a.code() != "unavailable" || time.Since(begin) > within(9*time.Second) {
 			t.Errorf("after %s a read there: %s, %v", time.Since(begin), a, err)
 		}
 		var ready client.Readiness
@@ -169,7 +169,7 @@ func TestReadinessAgreesWithInlineRequests(t *testing.T) {
 	}
 	await := func(want [3]int) {
 		t.Helper()
-		for late := time.After(time.Minute); ; {
+		for late := time.After(patience); ; {
 			got := statuses()
 			if got == want {
 				return
@@ -185,7 +185,7 @@ func TestReadinessAgreesWithInlineRequests(t *testing.T) {
 	network.Down()
 	await([3]int{503, 503, 503})
 	network.Up()
-	for late := time.After(time.Minute); status("GET", "/readyz", nil) != http.StatusOK; {
+	for late := time.After(patience); status("GET", "/readyz", nil) != http.StatusOK; {
 		select {
 		case <-late:
 			t.Fatal("the service does not become ready again")

@@ -147,7 +147,7 @@ func TestKillDrainers(t *testing.T) {
 		for range 1 + r.IntN(20) {
 			select {
 			case victim = <-published:
-			case <-time.After(30 * time.Second):
+			case <-time.After(patience):
 				t.Fatal("nothing is published")
 			}
 		}
@@ -164,7 +164,7 @@ func TestKillDrainers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for patience := time.After(time.Minute); ; {
+	for late := time.After(patience); ; {
 		lag, err := store.Lag(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -173,7 +173,7 @@ func TestKillDrainers(t *testing.T) {
 			break
 		}
 		select {
-		case <-patience:
+		case <-late:
 			t.Fatalf("%d are not published", lag.Waiting)
 		case <-time.After(20 * time.Millisecond):
 		}

@@ -78,7 +78,7 @@ func TestReadsFromAReplica(t *testing.T) {
 	// stage waits until the replica is read, or is not, and then for requests.
 	stage := func(readable bool) {
 		t.Helper()
-		for late := time.After(time.Minute); ; {
+		for late := time.After(patience); ; {
 			a, err := admin.once(t.Context(), 0, "GET", "/readyz", nil)
 			if err != nil || a.status != 200 {
 				t.Fatalf("%s, %v", a, err)

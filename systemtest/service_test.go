@@ -108,7 +108,7 @@ func (s *service) start() {
 	case <-up:
 	case <-ended:
 		s.t.Fatalf("the service ended instead of listening:\n%s", s.output())
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		s.t.Fatalf("the service does not listen:\n%s", s.output())
 	}
 }
@@ -146,7 +146,7 @@ func (s *service) end() {
 			if code := cmd.ProcessState.ExitCode(); code != 0 {
 				s.t.Errorf("the service ends with %s", cmd.ProcessState)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(patience):
 			s.t.Error("the service does not end")
 			s.killWithGoroutines(cmd, ended)
 			return
@@ -163,7 +163,7 @@ func (s *service) killWithGoroutines(cmd *exec.Cmd, ended <-chan struct{}) {
 	_ = cmd.Process.Signal(syscall.SIGQUIT)
 	select {
 	case <-ended:
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		_ = cmd.Process.Kill()
 		<-ended
 	}
@@ -213,7 +213,7 @@ func inside(t testing.TB, c config.Config, options ...manifold.Option) site {
 		if t.Failed() {
 			t.Logf("at last the service said:\n%s", said)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := p.Stop(ctx); err != nil {
 			t.Errorf("stop: %v", err)

@@ -132,16 +132,16 @@ func (u user) once(ctx context.Context, n int, method, path string, body any, he
 // call repeats a request until it is answered with something else than "not now". Only such may be called that can be
 // repeated.
 func (u user) call(ctx context.Context, n int, method, path string, body any, header ...string) (answer, error) {
-	patience, cancel := context.WithTimeoutCause(ctx, 90*time.Second, errors.New("no answer in 90 s"))
+	waiting, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer in %s", patience))
 	defer cancel()
 	for ; ; n++ {
-		a, err := u.once(patience, n, method, path, body, header...)
+		a, err := u.once(waiting, n, method, path, body, header...)
 		if err == nil && a.status != http.StatusServiceUnavailable && a.status != http.StatusTooManyRequests {
 			return a, nil
 		}
 		select {
-		case <-patience.Done():
-			return answer{}, fmt.Errorf("%s %s: %w; at last: %w, %s", method, path, context.Cause(patience), err, a)
+		case <-waiting.Done():
+			return answer{}, fmt.Errorf("%s %s: %w; at last: %w, %s", method, path, context.Cause(waiting), err, a)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

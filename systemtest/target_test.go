@@ -46,10 +46,10 @@ func (g *target) rebuild(ctx context.Context, changed bool, started func()) erro
 		return fmt.Errorf("%s %s: %s", method, path, a)
 	}
 	started()
-	patience, cancel := context.WithTimeoutCause(ctx, 90*time.Second, errors.New("it does not end"))
+	waiting, cancel := context.WithTimeoutCause(ctx, patience, errors.New("it does not end"))
 	defer cancel()
 	for r.EndedAt == nil {
-		a, err := g.by.call(patience, 0, "GET", "/v1/projections/"+g.name+"/rebuilds/"+r.Id, nil)
+		a, err := g.by.call(waiting, 0, "GET", "/v1/projections/"+g.name+"/rebuilds/"+r.Id, nil)
 		if err == nil {
 			err = a.decode(http.StatusOK, &r)
 		}
@@ -58,7 +58,7 @@ func (g *target) rebuild(ctx context.Context, changed bool, started func()) erro
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):
-		case <-patience.Done():
+		case <-waiting.Done():
 		}
 	}
 	if r.State != "swapped" {

@@ -17,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	esbuild "github.com/evanw/esbuild/pkg/api"
 
@@ -119,7 +118,7 @@ func startRestartable(t *testing.T) *restartable {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := r.process.Stop(ctx); err != nil {
 			t.Errorf("stop: %v", err)

@@ -77,7 +77,7 @@ func TestRemainingEventsAreAnnounced(t *testing.T) {
 	mustPositions(t, <-waiting, 11)
 	select {
 	case <-told:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("no notice that there is room for more")
 	}
 }
@@ -96,7 +96,7 @@ func TestGivenBackEventsAreAnnounced(t *testing.T) {
 	mustOutcomes(t, domain.OutcomeDone)(groups.GiveBack(t.Context(), b.tenant, "g", attempts(all[0])))
 	select {
 	case <-told:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("no notice that an event may be received again")
 	}
 }

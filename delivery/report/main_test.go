@@ -197,7 +197,7 @@ func await(t *testing.T, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(30 * time.Second); !holds(); {
+	for deadline := time.After(2 * time.Minute); !holds(); {
 		select {
 		case <-tick.C:
 		case <-deadline:
