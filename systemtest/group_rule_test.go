@@ -94,7 +94,7 @@ func (g *groupRule) delivered(asked time.Time, member string, deliveries []clien
 	for i := range deliveries {
 		d := &deliveries[i]
 		// Half of the lease may have passed before the answer was sent, and as much here.
-		if late := got.Sub(d.AckDeadline); late > groupTimeout/2 {
+		if late := got.Sub(d.AckDeadline); late > within(groupTimeout/2) {
 			g.broken("attempt %d of event %s comes %s after its deadline", d.Attempt, d.Event.Id, late)
 		}
 		alone := d.Event.Id

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	mongodb "go.mongodb.org/mongo-driver/v2/mongo"
@@ -22,7 +23,7 @@ const fewChecks = "8"
 
 // atOnce is how many tests run at the same time. Most wait for the server or for the client library, which looks for a
 // lost server twice a second.
-const atOnce = "8"
+const atOnce = "6"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 			panic(err) // the flag has been renamed
 		}
 	}
+	mongo.SetSaveTime(5 * time.Minute) // on a busy machine, FerretDB may take minutes for many documents
 	mongotest.Main(m)
 }
 

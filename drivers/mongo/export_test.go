@@ -2,6 +2,9 @@ package mongo
 
 import "time"
 
+// SetSaveTime sets the time limit of all saves. It must be called before Open.
+func SetSaveTime(most time.Duration) { saveTime = most }
+
 // SetQueryTime sets the time limit of a read.
 func (d *Driver) SetQueryTime(most time.Duration) { d.queryTime = most }
 
