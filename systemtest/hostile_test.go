@@ -28,9 +28,10 @@ import (
 
 // These limits bound the cost of the hostile tenant. On two processors, shared by the attacker's program, PostgreSQL
 // and the service, a quiet tenant's p99 was 7 to 450 ms under one attack, most with folds and greedy readers, and 71 to
-// 232 ms under all together. The limits leave room for more when other tests run at the same time.
+// 232 ms under all together. Some machines are half as fast, so the limits are twice the highest of them, and more when
+// other tests run at the same time.
 const (
-	quietP99      = 500 * time.Millisecond
+	quietP99      = time.Second
 	crowdedP99    = 2 * time.Second
 	hostileMemory = 768 << 20 // it was 344 MiB
 	hostileStop   = 5 * time.Second
@@ -54,10 +55,10 @@ type attempted struct {
 // then all together. The quiet tenant must get prompt answers, the service must stay small and return no 5xx, and it
 // must end in time.
 //
-// MANIFOLD_TEST_ALONE=1 means that nothing else uses the machine. Then the limits are lower, and the attacks longer. Each
-// attack is a subtest, so that one can be run without the others.
+// With MANIFOLD_TEST_ALONE=1, the limits are lower, and the attacks longer. Each attack is a subtest, so that one can be
+// run without the others.
 func TestHostileTenant(t *testing.T) { // not parallel: it measures
-	alone, phase := os.Getenv("MANIFOLD_TEST_ALONE") != "", 750*time.Millisecond
+	phase := 750 * time.Millisecond
 	if alone {
 		phase = 4 * time.Second
 	}
