@@ -18,11 +18,11 @@ import (
 // The client library adds the remaining time of the context to every command as maxTimeMS, so the server itself gives
 // up a command that takes longer. All commands may be sent again.
 
-// queryTime is the time limit of a read.
-const queryTime = 10 * time.Second
-
-// saveTime is the time limit of a save, of dropping a slice, and of smaller writes. The tests raise it.
-var saveTime = 30 * time.Second
+// Total time limits of methods. Tests raise them.
+var (
+	saveTime  = 30 * time.Second // also for dropping a slice, and for smaller writes
+	queryTime = 10 * time.Second // for reads
+)
 
 // maxConnectionAttempts is how often a command is sent if connections fail, including the first time. The second
 // attempt waits for a reachable server; a third would not help.

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 			panic(err) // the flag has been renamed
 		}
 	}
-	mongo.SetSaveTime(5 * time.Minute) // on a busy machine, FerretDB may take minutes for many documents
+	mongo.SetTimes(5 * time.Minute) // on a busy machine, FerretDB takes long
 	mongotest.Main(m)
 }
 
@@ -48,10 +48,7 @@ func open(t testing.TB, url string) *mongo.Driver {
 
 func openAs(t testing.TB, config mongo.Config) *mongo.Driver {
 	t.Helper()
-	config.MaxConns = 4
-	if config.Transactions {
-		config.MaxConns = 16 // a read beside an emulated transaction waits for it, and keeps its connection
-	}
+	config.MaxConns = 16 // a read beside an emulated transaction waits for it, and keeps its connection
 	driver, err := mongo.Open(t.Context(), config)
 	if err != nil {
 		t.Fatalf("Open: %v", err)

@@ -2,8 +2,8 @@ package mongo
 
 import "time"
 
-// SetSaveTime sets the time limit of all saves. It must be called before Open.
-func SetSaveTime(most time.Duration) { saveTime = most }
+// SetTimes sets the time limits of all methods. It must be called before Open.
+func SetTimes(most time.Duration) { saveTime, queryTime = most, most }
 
 // SetQueryTime sets the time limit of a read.
 func (d *Driver) SetQueryTime(most time.Duration) { d.queryTime = most }
