@@ -18,8 +18,9 @@ SQL         := ./drivers/postgres ./delivery/group ./delivery/webhook ./delivery
 SQLSKIP     := ^Test(Faults|GroupsUnderKills|LedgerInvariants|GroupModel|LostConnectionsUnderLoadSaveOnce|VeryMany.*)$$
 SQLSYSTEM   := ^Test(EveryLoginInSQL|SavesLostInACrash|DeletedTenant)$$
 
-# The other packages, for CI, which tests those above on several versions.
-OTHERS       = $(filter-out $(SQL:./%=$(MODULE)/%),$(shell $(GO) list ./...))
+# The packages that CI tests with the race detector, and the others, without those above.
+RACED        = $(shell $(GO) list ./... | grep -E '$(RACE)')
+OTHERS       = $(filter-out $(SQL:./%=$(MODULE)/%) $(MODULE)/systemtest $(RACED),$(shell $(GO) list ./...))
 
 MODULE      := github.com/manifold-es/manifold
 STATICCHECK := $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck
@@ -70,8 +71,9 @@ RACESKIP    := ^TestConformanceOfLayout2$$|^TestConformance.*/^(Predicate|Order|
 RACESKIP    := $(RACESKIP)|^Test(TheOperatorRedactsWhatCannotBeRead|ReadersStepOverUnreadableEvents|LiveProjectionsAreLimited|EvaluationIsBounded|ViewPipelineOfManyOverrides|.*ReadLittle|LineReader|ReadLines|Parts|Plans)$$
 RACESKIP    := $(RACESKIP)|^TestConformance.*/^Save$$/^a_document_that_cannot_be_kept
 
-race: postgresql ## run the tests of the concurrent packages with the race detector
-	$(GO) test -race -skip='$(RACESKIP)' -timeout=30m -p=2 -parallel=$$(getconf _NPROCESSORS_ONLN) -vet=off -ldflags=-w $$($(GO) list ./... | grep -E '$(RACE)')
+race: postgresql ## run the tests of the concurrent packages with the race detector, and those that it would slow down without
+	$(GO) test -race -skip='$(RACESKIP)' -timeout=30m -p=2 -parallel=$$(getconf _NPROCESSORS_ONLN) -vet=off -ldflags=-w $(RACED)
+	$(GO) test $(TESTFLAGS) -run='$(RACESKIP)' $(if $(SKIP),-skip='$(SKIP)') $(RACED)
 
 fuzz: postgresql ## run every fuzz test for FUZZTIME (30s) each
 	@grep -rl --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
