@@ -42,6 +42,8 @@ type budgets struct {
 	answers  *fairshare.Budget // bytes of answers being built or sent
 	checking *fairshare.Budget // bytes of bodies being parsed
 	work     *fairshare.Budget // processors for compression
+	// comparing are streams of differences between documents.
+	comparing *fairshare.Budget
 }
 
 func newBudgets(c Config) budgets {
@@ -64,6 +66,8 @@ func newBudgets(c Config) budgets {
 		answers:  fairshare.New("large answers", or(c.AnswerBytes, defaultAnswerBytes), or(c.TenantAnswerBytes, defaultTenantAnswerBytes)),
 		checking: fairshare.New("large bodies", processors*maxBodyBytes, processors*maxBodyBytes),
 		work:     fairshare.New("large answers", processors, processors),
+		// The memory that each takes of answers limits the total.
+		comparing: fairshare.New("streams of differences", math.MaxInt64, 1),
 	}
 }
 
@@ -137,6 +141,7 @@ var answerRoom = map[string]int64{
 	"previewAggregate":       24 << 20,
 	"planProjections":        8 << 20,
 	"listAllDocuments":       24 << 20,
+	"exportDifference":       24 << 20,
 	"getTotals":              4 << 20,
 	"listDeadLetters":        24 << 20,
 	"listParkedDocuments":    16 << 20,

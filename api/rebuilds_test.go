@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -21,7 +22,7 @@ func testRebuilds(t *testing.T, documented *documentation, a *actor) {
 	documented.run(a, "watchRebuild", 200) // until it has ended
 	equal(t, "its state", documented.run(a, "getRebuild", 200).at("state"), "swapped")
 	documented.run(a, "listRebuildTenants", 200)
-	for _, id := range []string{"cancelRebuild", "approveRebuild", "pauseRebuild", "resumeRebuild"} {
+	for _, id := range []string{"cancelRebuild", "approveRebuild", "pauseRebuild", "resumeRebuild", "exportDifference"} {
 		documented.run(a, id, 409)
 	}
 	back := documented.run(a, "rollbackRebuild", 202)
@@ -35,8 +36,19 @@ func testRebuilds(t *testing.T, documented *documentation, a *actor) {
 	documented.run(a, "resumeRebuild", 202)
 	documented.run(a, "approveRebuild", 202)
 	documented.run(a, "watchRebuild", 200)
-	last := a.post(path, object{"approve": "manual"}).want(202)
+	last := a.post(path, object{"approve": "manual", "definition": object{"on": object{"OrderPlaced": `{"n": 12345678901234567}`}}}).want(202)
 	documented.params["rebuildId"] = last.text("id")
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for documented.run(a, "getRebuild", 200).at("state") != "awaiting-approval" {
+		<-tick.C
+	}
+	if lines := string(documented.run(a, "exportDifference", 200).body); !strings.Contains(lines, `"kind":"changed"`) || !strings.Contains(lines, `"built":{"n":12345678901234567}`) {
+		t.Errorf("the difference is %s", lines)
+	}
+	one := path + "/" + last.text("id") + "/difference"
+	a.get(one+"?after="+documented.params["rebuildId"]).wantProblem(400, domain.CodeInvalidRequest, "query after")
+	a.get(one+"?tenant="+documented.params["rebuildId"]).wantProblem(403, domain.CodeForbidden, "query tenant")
 	documented.run(a, "cancelRebuild", 202)
 	documented.run(a, "watchRebuild", 200)
 }

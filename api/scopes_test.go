@@ -239,7 +239,7 @@ var roleOf = map[string]auth.Role{
 	"resumeRebuild": auth.RoleOperate, "rollbackRebuild": auth.RoleOperate, "putUpcaster": auth.RoleOperate, "deleteUpcaster": auth.RoleOperate,
 	"changeTenant": auth.RoleOperate, "putPlan": auth.RoleOperate, "deletePlan": auth.RoleOperate, "putTenantLimits": auth.RoleOperate,
 
-	"listAllDocuments": auth.RoleAdmin, "deleteProjection": auth.RoleAdmin, "createTenant": auth.RoleAdmin, "deleteTenant": auth.RoleAdmin, "redactEvent": auth.RoleAdmin,
+	"listAllDocuments": auth.RoleAdmin, "exportDifference": auth.RoleAdmin, "deleteProjection": auth.RoleAdmin, "createTenant": auth.RoleAdmin, "deleteTenant": auth.RoleAdmin, "redactEvent": auth.RoleAdmin,
 	"createTenantKey": auth.RoleAdmin, "revokeTenantKey": auth.RoleAdmin, "rotateTenantKey": auth.RoleAdmin,
 }
 

@@ -224,6 +224,7 @@ func (s *Server) routes() error {
 	add("GET", "/v1/export", streaming, s.exportEvents)
 	add("GET", "/v1/admin/usage", streaming, s.exportUsage)
 	add("GET", "/v1/projections/{name}/rebuilds/{rebuildId}/progress", streaming, s.watchRebuild)
+	add("GET", "/v1/projections/{name}/rebuilds/{rebuildId}/difference", streaming, s.exportDifference)
 	add("GET", "/v1/subscribe/$all", following, s.followAll)
 	add("GET", "/v1/subscribe/streams/{streamId}", following, s.followStream)
 	add("GET", "/v1/subscribe/categories/{category}", following, s.followCategory)

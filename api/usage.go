@@ -1,10 +1,7 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"net/http"
 	"net/url"
 	"time"
 
@@ -12,7 +9,6 @@ import (
 
 	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
-	"github.com/manifold-es/manifold/api/wire"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/usage"
 )
@@ -39,27 +35,14 @@ func (s *Server) exportUsage(c echo.Context, _ access.Caller) error {
 	if err != nil {
 		return err
 	}
-	response := c.Response()
-	response.Header().Set("Content-Type", wire.Ndjson)
-	response.Header().Set("Cache-Control", "no-store")
-	control := http.NewResponseController(response)
-	var lines bytes.Buffer
-	encoder := json.NewEncoder(&lines)
-	flush := func() error {
-		_ = control.SetWriteDeadline(time.Now().Add(s.stallTimeout)) // writers of tests may have no deadlines
-		_, err := lines.WriteTo(response)
-		return err
-	}
+	lines := s.newLines(c)
 	err = s.config.UsageTables.EachUsageDay(c.Request().Context(), from, to, func(day usage.Day) error {
-		if err := encoder.Encode(tenantUsage{day.Tenant, usageAnswer(day)}); err != nil || lines.Len() < 32<<10 {
-			return err
-		}
-		return flush()
+		return lines.add(tenantUsage{day.Tenant, usageAnswer(day)})
 	})
 	if err != nil {
 		return err
 	}
-	return flush()
+	return lines.flush()
 }
 
 // tenantUsage is a line of the export.

@@ -42,6 +42,8 @@ func TestRebuild(t *testing.T) {
 	says(must(t, environ, "rebuild", "orders", "-f", second, "--approve", "manual", "--keep", "30m"),
 		"waits for approval: manifold rebuild approve orders", "1 are changed")
 	says(must(t, environ, "rebuild", "list", "orders"), "awaiting-approval", "reported", "key ")
+	says(must(t, environ, "rebuild", "diff", "orders"), "~ order-2 (tenant ", "): n\n- order-3 (tenant ", "0 documents are new, 1 are gone, 1 are changed, 0 are unsettled\n")
+	says(must(t, environ, "rebuild", "diff", "orders", "-o", "ndjson"), `"id":"order-2","kind":"changed","fields":["n"],"live":{"n":2},"built":{"n":4}`, `"id":"order-3","kind":"gone","live":{"n":3}`)
 	says(must(t, environ, "rebuild", "pause", "orders"), "was asked to pause")
 	says(must(t, environ, "rebuild", "show", "orders"), "3 of 3 events", "2 documents; the live build had 3", "    n: 2 -> 4\n")
 	says(must(t, environ, "rebuild", "approve", "orders"), "is paused: manifold rebuild resume orders")

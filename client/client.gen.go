@@ -832,6 +832,24 @@ type DifferenceExample struct {
 	Built json.RawMessage `json:"built,omitempty"`
 }
 
+// DifferentDocument A document that a rebuild would change.
+type DifferentDocument struct {
+	Tenant string `json:"tenant"`
+	Id     string `json:"id"`
+
+	// Kind `unsettled`: events have changed the document so recently that the builds may differ only in how far they are. The counts of a rebuild's difference leave such documents out.
+	Kind string `json:"kind"`
+
+	// Fields The first paths that differ, at most 20, if both documents exist.
+	Fields []string `json:"fields,omitempty"`
+
+	// Live The live document, missing if there is none.
+	Live json.RawMessage `json:"live,omitempty"`
+
+	// Built The new document, missing if there is none.
+	Built json.RawMessage `json:"built,omitempty"`
+}
+
 // Discarded defines model for Discarded.
 type Discarded struct {
 	Discarded int64 `json:"discarded"`
@@ -3591,6 +3609,15 @@ type ReplayParkedDocumentParams struct {
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
 }
 
+// ExportDifferenceParams defines parameters for ExportDifference.
+type ExportDifferenceParams struct {
+	// Tenant Of a shared projection, only the documents of this tenant.
+	Tenant *UUID `form:"tenant,omitempty" json:"tenant,omitempty"`
+
+	// After Continues after this document: `tenant` and `id` of the last line that was received, with a slash between them.
+	After *string `form:"after,omitempty" json:"after,omitempty"`
+}
+
 // RollbackRebuildParams defines parameters for RollbackRebuild.
 type RollbackRebuildParams struct {
 	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. An operator needs the role `admin` for it.
@@ -4981,6 +5008,17 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/cancel (the `CancelRebuild` operationId).
 	CancelRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ExportDifference Export all documents that a rebuild would change
+	//
+	// Compares the documents of a rebuild that awaits approval with the live ones, as they are now, and streams those that
+	// differ as lines of JSON, by tenant and then by id. An empty line is sent now and then while none differs. The answer is 409
+	// unless the rebuild awaits approval, and is cut off if that ends meanwhile. A tenant has one such stream at a time.
+	//
+	// A tenant's key exports differences of the tenant's own projections, the operator's those of shared ones.
+	//
+	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/difference (the `ExportDifference` operationId).
+	ExportDifference(ctx context.Context, name Name, rebuildId RebuildId, params *ExportDifferenceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PauseRebuild Pause a rebuild
 	//
@@ -7501,6 +7539,27 @@ func (c *Client) ApproveRebuild(ctx context.Context, name Name, rebuildId Rebuil
 // Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/cancel (the `CancelRebuild` operationId).
 func (c *Client) CancelRebuild(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCancelRebuildRequest(c.Server, name, rebuildId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExportDifference Export all documents that a rebuild would change
+//
+// Compares the documents of a rebuild that awaits approval with the live ones, as they are now, and streams those that
+// differ as lines of JSON, by tenant and then by id. An empty line is sent now and then while none differs. The answer is 409
+// unless the rebuild awaits approval, and is cut off if that ends meanwhile. A tenant has one such stream at a time.
+//
+// A tenant's key exports differences of the tenant's own projections, the operator's those of shared ones.
+//
+// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/difference (the `ExportDifference` operationId).
+func (c *Client) ExportDifference(ctx context.Context, name Name, rebuildId RebuildId, params *ExportDifferenceParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExportDifferenceRequest(c.Server, name, rebuildId, params)
 	if err != nil {
 		return nil, err
 	}
@@ -13141,6 +13200,86 @@ func NewCancelRebuildRequest(server string, name Name, rebuildId RebuildId) (*ht
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewExportDifferenceRequest constructs an http.Request for the ExportDifference method
+func NewExportDifferenceRequest(server string, name Name, rebuildId RebuildId, params *ExportDifferenceParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "rebuildId", rebuildId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/projections/%s/rebuilds/%s/difference", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Tenant != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tenant", *params.Tenant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.After != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "after", *params.After, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -19196,6 +19335,19 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/projections/{name}/rebuilds/{rebuildId}/cancel (the `CancelRebuild` operationId).
 	CancelRebuildWithResponse(ctx context.Context, name Name, rebuildId RebuildId, reqEditors ...RequestEditorFn) (*CancelRebuildResponse, error)
 
+	// ExportDifferenceWithResponse Export all documents that a rebuild would change
+	//
+	// Compares the documents of a rebuild that awaits approval with the live ones, as they are now, and streams those that
+	// differ as lines of JSON, by tenant and then by id. An empty line is sent now and then while none differs. The answer is 409
+	// unless the rebuild awaits approval, and is cut off if that ends meanwhile. A tenant has one such stream at a time.
+	//
+	// A tenant's key exports differences of the tenant's own projections, the operator's those of shared ones.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/difference (the `ExportDifference` operationId).
+	ExportDifferenceWithResponse(ctx context.Context, name Name, rebuildId RebuildId, params *ExportDifferenceParams, reqEditors ...RequestEditorFn) (*ExportDifferenceResponse, error)
+
 	// PauseRebuildWithResponse Pause a rebuild
 	//
 	// Its work so far is kept. The answer is 409 if it has ended.
@@ -23654,6 +23806,61 @@ func (r CancelRebuildResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r CancelRebuildResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ExportDifferenceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ExportDifferenceResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ExportDifferenceResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ExportDifferenceResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ExportDifferenceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ExportDifferenceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExportDifferenceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExportDifferenceResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -30397,6 +30604,25 @@ func (c *ClientWithResponses) CancelRebuildWithResponse(ctx context.Context, nam
 	return ParseCancelRebuildResponse(rsp)
 }
 
+// ExportDifferenceWithResponse Export all documents that a rebuild would change
+//
+// Compares the documents of a rebuild that awaits approval with the live ones, as they are now, and streams those that
+// differ as lines of JSON, by tenant and then by id. An empty line is sent now and then while none differs. The answer is 409
+// unless the rebuild awaits approval, and is cut off if that ends meanwhile. A tenant has one such stream at a time.
+//
+// A tenant's key exports differences of the tenant's own projections, the operator's those of shared ones.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/projections/{name}/rebuilds/{rebuildId}/difference (the `ExportDifference` operationId).
+func (c *ClientWithResponses) ExportDifferenceWithResponse(ctx context.Context, name Name, rebuildId RebuildId, params *ExportDifferenceParams, reqEditors ...RequestEditorFn) (*ExportDifferenceResponse, error) {
+	rsp, err := c.ExportDifference(ctx, name, rebuildId, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExportDifferenceResponse(rsp)
+}
+
 // PauseRebuildWithResponse Pause a rebuild
 //
 // Its work so far is kept. The answer is 409 if it has ended.
@@ -34936,6 +35162,46 @@ func ParseCancelRebuildResponse(rsp *http.Response) (*CancelRebuildResponse, err
 		}
 		response.JSON202 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseExportDifferenceResponse parses an HTTP response from a ExportDifferenceWithResponse call
+func ParseExportDifferenceResponse(rsp *http.Response) (*ExportDifferenceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExportDifferenceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest NotFound
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {

@@ -173,4 +173,7 @@ const (
 	DifferenceNew     DifferenceKind = "new"
 	DifferenceGone    DifferenceKind = "gone"
 	DifferenceChanged DifferenceKind = "changed"
+	// DifferenceUnsettled is a difference that may only mean that one of the builds has not seen the newest events yet.
+	// Differences are counted without it.
+	DifferenceUnsettled DifferenceKind = "unsettled"
 )

@@ -116,11 +116,13 @@ func (a *attempt) run(ctx context.Context) error {
 func (a *attempt) stored() bool { return a.row.Definition.Mode != domain.ModeLive }
 
 // giveWay gives live work priority.
-func (a *attempt) giveWay(ctx context.Context) error {
-	if a.r.config.Yield == nil {
+func (a *attempt) giveWay(ctx context.Context) error { return a.r.giveWay(ctx, a.build.Database) }
+
+func (r *Rebuilds) giveWay(ctx context.Context, database string) error {
+	if r.config.Yield == nil {
 		return nil
 	}
-	return a.r.config.Yield(ctx, a.build.Database)
+	return r.config.Yield(ctx, database)
 }
 
 // findVersion finds the version of the definition, if it is the projection's current one. Lasting skips apply to any

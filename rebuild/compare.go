@@ -3,7 +3,6 @@ package rebuild
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -55,13 +54,18 @@ type comparison struct {
 	*attempt
 	tenant domain.TenantID
 	*baseline
-	source     domain.Source // of the tenant's live definition, as are types
-	types      []string
-	liveBuild  domain.Build
-	liveDriver drivers.Driver
-	found      tally
-	added      []undecided // in the new build alone
-	removed    []undecided // in the live build alone
+	live    foldedBuild // the tenant's
+	found   tally
+	added   []undecided // in the new build alone
+	removed []undecided // in the live build alone
+}
+
+// foldedBuild is a build with what is needed to tell how far it is folded.
+type foldedBuild struct {
+	domain.Build
+	driver drivers.Driver
+	source domain.Source // of its definition, as are types
+	types  []string      // nil: all
 }
 
 // undecided is a document that must be read again.
@@ -107,6 +111,40 @@ func (c *comparison) checkAll(ctx context.Context, built *pages) error {
 
 // compareAll compares all documents of both builds, in the order of their ids. It leaves some undecided.
 func (c *comparison) compareAll(ctx context.Context, live, built *pages) error {
+	return merge(ctx, live, built, func(liveDocument, builtDocument *domain.Document) error {
+		if builtDocument != nil {
+			if err := c.checkDocument(ctx, builtDocument); err != nil {
+				return err
+			}
+		}
+		if liveDocument != nil {
+			c.found.live++
+		}
+		settled := isSettled(live, built, liveDocument, builtDocument)
+		switch {
+		case liveDocument != nil && builtDocument != nil:
+			if settled {
+				c.found.addBoth(c.tenant, liveDocument, builtDocument)
+			}
+		case liveDocument == nil && settled:
+			c.found.addNew(c.tenant, builtDocument)
+		case liveDocument == nil && builtDocument.Version <= live.at:
+			c.added = append(c.added, undecided{*builtDocument, built.at})
+		case builtDocument == nil && settled:
+			c.found.addGone(c.tenant, liveDocument)
+		case builtDocument == nil && liveDocument.Version <= built.at:
+			c.removed = append(c.removed, undecided{*liveDocument, built.at})
+		}
+		if len(c.added)+len(c.removed) < pageDocuments {
+			return nil
+		}
+		return c.recheckUndecided(ctx)
+	})
+}
+
+// merge calls each with all documents of both builds, in the order of their ids. A document that one of the builds lacks is
+// nil there.
+func merge(ctx context.Context, live, built *pages, each func(live, built *domain.Document) error) error {
 	for {
 		// Read the live page first: whatever it shows, the new build is then at least where the live build was.
 		liveDocument, err := live.peek(ctx)
@@ -117,44 +155,37 @@ func (c *comparison) compareAll(ctx context.Context, live, built *pages) error {
 		if err != nil {
 			return err
 		}
-		order := 0 // negative: the document is in the live build alone; positive: in the new build alone
 		switch {
 		case liveDocument == nil && builtDocument == nil:
 			return nil
-		case liveDocument == nil:
-			order = 1
-		case builtDocument == nil:
-			order = -1
-		default:
-			order = strings.Compare(liveDocument.ID, builtDocument.ID)
+		case liveDocument == nil || builtDocument == nil:
+		case liveDocument.ID < builtDocument.ID:
+			builtDocument = nil
+		case liveDocument.ID > builtDocument.ID:
+			liveDocument = nil
 		}
-		if order >= 0 {
-			if err := c.checkDocument(ctx, builtDocument); err != nil {
-				return err
-			}
-			built.next()
+		if err := each(liveDocument, builtDocument); err != nil {
+			return err
 		}
-		if order <= 0 {
-			c.found.live++
+		if liveDocument != nil {
 			live.next()
 		}
-		switch {
-		case order == 0 && liveDocument.Version <= built.at && builtDocument.Version <= live.at:
-			c.found.addBoth(c.tenant, liveDocument, builtDocument)
-		case order > 0 && builtDocument.Version <= live.at && live.head <= built.at:
-			c.found.addNew(c.tenant, builtDocument)
-		case order > 0 && builtDocument.Version <= live.at:
-			c.added = append(c.added, undecided{*builtDocument, built.at})
-		case order < 0 && liveDocument.Version <= built.at && live.at >= built.at:
-			c.found.addGone(c.tenant, liveDocument)
-		case order < 0 && liveDocument.Version <= built.at:
-			c.removed = append(c.removed, undecided{*liveDocument, built.at})
+		if builtDocument != nil {
+			built.next()
 		}
-		if len(c.added)+len(c.removed) >= pageDocuments {
-			if err := c.recheckUndecided(ctx); err != nil {
-				return err
-			}
-		}
+	}
+}
+
+// isSettled reports whether a difference between two documents, one of which may be missing, follows from the definitions,
+// and not from the positions of the builds. See above.
+func isSettled(live, built *pages, liveDocument, builtDocument *domain.Document) bool {
+	switch {
+	case liveDocument == nil:
+		return builtDocument.Version <= live.at && live.head <= built.at
+	case builtDocument == nil:
+		return liveDocument.Version <= built.at && live.at >= built.at
+	default:
+		return liveDocument.Version <= built.at && builtDocument.Version <= live.at
 	}
 }
 
@@ -167,20 +198,13 @@ func (c *comparison) checkDocument(ctx context.Context, document *domain.Documen
 // findLive looks up the tenant's live build.
 func (c *comparison) findLive(ctx context.Context) error {
 	live := c.projection
-	c.source, c.types = c.baseline.source, c.baseline.types
-	if c.build.Shared() {
-		var err error
-		if live, err = c.r.config.Store.LiveProjection(ctx, c.tenant, c.row.ProjectionID); err != nil {
-			return fmt.Errorf("look up the live build: %w", err)
-		}
-	}
+	c.live = foldedBuild{Build: live.LiveBuild(), source: c.baseline.source, types: c.baseline.types}
 	if !folding.SameDefinition(live.Definition, c.projection.Definition) {
-		c.source, c.types = live.Definition.Source, c.liveTypes(ctx, live.Definition)
+		c.live.source, c.live.types = live.Definition.Source, c.r.typesOf(ctx, live.Definition)
 	}
-	c.liveBuild = live.LiveBuild()
 	var err error
-	if c.liveDriver, err = c.r.driver(c.liveBuild.Database); err != nil {
-		return &liveError{c.liveBuild.Database, err}
+	if c.live.driver, err = c.r.driver(c.live.Database); err != nil {
+		return &liveError{c.live.Database, err}
 	}
 	return nil
 }
@@ -208,8 +232,8 @@ func (c *comparison) readLive(ctx context.Context, p *pages) error {
 	if p.at, err = c.liveAt(ctx); err != nil {
 		return err
 	}
-	if p.page, err = c.liveDriver.Query(ctx, c.liveBuild, p.tenant, p.query()); err != nil {
-		return &liveError{c.liveBuild.Database, err}
+	if p.page, err = c.live.driver.Query(ctx, c.live.Build, p.tenant, p.query()); err != nil {
+		return &liveError{c.live.Database, err}
 	}
 	head, err := c.r.config.Store.Head(ctx, p.tenant)
 	if err != nil {
@@ -219,25 +243,29 @@ func (c *comparison) readLive(ctx context.Context, p *pages) error {
 	return nil
 }
 
-// liveAt returns a position that the live build has reached. That is its checkpoint, or the new build's position if the
-// live build folds no event in between. A checkpoint is not saved for events that change nothing.
+// liveAt returns a position that the live build has reached.
 func (c *comparison) liveAt(ctx context.Context) (int64, error) {
-	stored, err := c.liveDriver.Checkpoint(ctx, c.liveBuild, c.tenant)
+	stored, err := c.live.driver.Checkpoint(ctx, c.live.Build, c.tenant)
 	if err != nil {
-		return 0, &liveError{c.liveBuild.Database, err}
+		return 0, &liveError{c.live.Database, err}
 	}
-	built := c.position(c.tenant)
-	if stored >= built {
-		return stored, nil
+	return c.r.reachedBy(ctx, c.tenant, &c.live, stored, c.position(c.tenant))
+}
+
+// reachedBy returns a position that a build has reached: its checkpoint, or upTo if the build folds no event in between. A
+// checkpoint is not saved for events that change nothing.
+func (r *Rebuilds) reachedBy(ctx context.Context, tenant domain.TenantID, build *foldedBuild, checkpoint, upTo int64) (int64, error) {
+	if checkpoint >= upTo {
+		return checkpoint, nil
 	}
-	between, err := c.r.config.Store.AnyEvent(ctx, c.tenant, c.source, c.types, stored, built)
+	between, err := r.config.Store.AnyEvent(ctx, tenant, build.source, build.types, checkpoint, upTo)
 	if err != nil {
-		return 0, fmt.Errorf("look for events after the live build's position: %w", err)
+		return 0, fmt.Errorf("look for events after the position of build %d: %w", build.Number, err)
 	}
 	if between {
-		return stored, nil
+		return checkpoint, nil
 	}
-	return built, nil
+	return upTo, nil
 }
 
 // recheckUndecided reads the undecided documents again, and counts those that are unchanged.
@@ -275,9 +303,9 @@ func (c *comparison) recheckRemoved(ctx context.Context, removed []undecided) er
 	if err != nil || !reached {
 		return err
 	}
-	err = eachUnchanged(ctx, c.liveDriver, c.liveBuild, c.tenant, removed, func(d *domain.Document) { c.found.addGone(c.tenant, d) })
+	err = eachUnchanged(ctx, c.live.driver, c.live.Build, c.tenant, removed, func(d *domain.Document) { c.found.addGone(c.tenant, d) })
 	if err != nil {
-		return &liveError{c.liveBuild.Database, err}
+		return &liveError{c.live.Database, err}
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func (c *comparison) checkParked(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	live, err := c.r.config.Store.ParkedDocuments(ctx, c.tenant, c.row.ProjectionID, c.liveBuild.Number, "", projection.MaxParked)
+	live, err := c.r.config.Store.ParkedDocuments(ctx, c.tenant, c.row.ProjectionID, c.live.Number, "", projection.MaxParked)
 	if err != nil {
 		return err
 	}

@@ -233,6 +233,7 @@ func TestDifferencesAreCounted(t *testing.T) {
 					t.Errorf("there are %d examples of %s", kinds[kind], kind)
 				}
 			}
+			v.mustStreamDifference(t, d.Projection.ProjectionID, rebuild.Request{Definition: &changed}, want)
 		})
 	}
 }
@@ -264,4 +265,104 @@ func TestCompareWithAFaultedBuild(t *testing.T) {
 		t.Fatalf("the rebuild is %+v", r)
 	}
 	v.mustBe(t, tenant, 1)
+}
+
+// mustStreamDifference starts a rebuild that waits for approval, and reads all of its differences, also from the middle on.
+func (v *service) mustStreamDifference(t *testing.T, id domain.ProjectionID, request rebuild.Request, want domain.Difference) {
+	t.Helper()
+	request.Manual = true
+	r := v.start(t, id, request)
+	v.state(t, r, domain.RebuildAwaitingApproval)
+	read := func(q rebuild.DifferenceQuery) (all []rebuild.DifferentDocument, err error) {
+		err = v.rebuilds.EachDifference(t.Context(), id, r.ID, q, func(d rebuild.DifferentDocument) error {
+			all = append(all, d)
+			return nil
+		}, func() error { return nil })
+		return all, err
+	}
+	all, err := read(rebuild.DifferenceQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[domain.DifferenceKind]int64{}
+	for i, d := range all {
+		kinds[d.Kind]++
+		if i > 0 && all[i-1].ID >= d.ID {
+			t.Fatalf("document %q is after %q", d.ID, all[i-1].ID)
+		}
+		switch d.Kind {
+		case domain.DifferenceChanged:
+			if !slices.Equal(d.Fields, []string{"list[1].b", "text"}) || !strings.Contains(string(d.Live), `"half"`) || !strings.Contains(string(d.Built), `"half"`) {
+				t.Fatalf("a difference is %s, live %s, built %s", d.Fields, d.Live, d.Built)
+			}
+		default:
+			if (d.Kind == domain.DifferenceNew) != (d.Live == nil && d.Built != nil) {
+				t.Fatalf("a difference is %+v", d)
+			}
+		}
+	}
+	if int64(len(all)) != want.New+want.Gone+want.Changed || kinds[domain.DifferenceNew] != want.New || kinds[domain.DifferenceGone] != want.Gone {
+		t.Errorf("the differences are %v, want %+v", kinds, want)
+	}
+	middle := all[len(all)/2]
+	rest, err := read(rebuild.DifferenceQuery{AfterTenant: middle.Tenant, After: middle.ID})
+	if err != nil || len(rest) != len(all)-len(all)/2-1 || rest[0].ID != all[len(all)/2+1].ID {
+		t.Errorf("after %q there are %d of %d differences: %v", middle.ID, len(rest), len(all), err)
+	}
+	if _, err := v.rebuilds.Cancel(t.Context(), id, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(rebuild.DifferenceQuery{}); !domain.IsCode(err, domain.CodeConflict) {
+		t.Errorf("the differences of a cancelled rebuild: %v", err)
+	}
+}
+
+// An event that only one of the builds has seen does not look like a difference of the definitions, and a cancelled rebuild
+// ends the comparison instead of showing that all documents are gone.
+func TestStreamedDifferencesDuringChanges(t *testing.T) {
+	t.Parallel()
+	v := newService(t)
+	stop := v.follow(t)
+	v.work(t)
+	tenant := v.tenant(t)
+	v.scatter(t, tenant, 0, 600)
+	d, err := v.rebuilds.Deploy(t.Context(), tenant, restless("restless"), "test", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := d.Projection.ProjectionID
+	fresh := projection.DocumentsQuery{PageSize: 1, Freshness: projection.Freshness{MinPosition: 600, Wait: time.Minute}}
+	if _, err := v.catalog.Documents(t.Context(), tenant, "restless", fresh); err != nil {
+		t.Fatal(err)
+	}
+	r := v.start(t, id, rebuild.Request{RebuildOptions: domain.RebuildOptions{Manual: true}})
+	v.state(t, r, domain.RebuildAwaitingApproval)
+	stop()
+	v.scatter(t, tenant, 600, 300) // the new build catches up with these, and the live one does not
+	read := func(pause func() error) (kinds map[domain.DifferenceKind]int, err error) {
+		kinds = map[domain.DifferenceKind]int{}
+		err = v.rebuilds.EachDifference(t.Context(), id, r.ID, rebuild.DifferenceQuery{}, func(d rebuild.DifferentDocument) error {
+			kinds[d.Kind]++
+			return nil
+		}, pause)
+		return kinds, err
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for kinds := map[domain.DifferenceKind]int{}; kinds[domain.DifferenceUnsettled] == 0; <-tick.C {
+		if kinds, err = read(func() error { return nil }); err != nil || len(kinds) > 1 {
+			t.Fatalf("documents of one meaning differ: %v, %v", kinds, err)
+		}
+	}
+	pages := 0
+	kinds, err := read(func() error {
+		if pages++; pages == 2 { // between the live page and the new one
+			_, err := v.rebuilds.Cancel(t.Context(), id, r.ID)
+			return err
+		}
+		return nil
+	})
+	if !domain.IsCode(err, domain.CodeConflict) || len(kinds) > 0 {
+		t.Errorf("a rebuild that is cancelled meanwhile gives %v, %v", kinds, err)
+	}
 }

@@ -109,13 +109,13 @@ func (a *attempt) findBaseline(ctx context.Context) (*baseline, error) {
 	if a.r.config.Drivers[p.Definition.Database] == nil {
 		return nil, nil // the projection moves away from a database that is gone
 	}
-	live.types = a.liveTypes(ctx, p.Definition)
+	live.types = a.r.typesOf(ctx, p.Definition)
 	return live, nil
 }
 
-// liveTypes returns the types that a live definition folds; all (nil) if this program can no longer run it.
-func (a *attempt) liveTypes(ctx context.Context, definition domain.Definition) []string {
-	fold, err := folding.CompileIn(ctx, definition, a.r.config.Handlers)
+// typesOf returns the types that a definition folds; all (nil) if this program cannot run it.
+func (r *Rebuilds) typesOf(ctx context.Context, definition domain.Definition) []string {
+	fold, err := folding.CompileIn(ctx, definition, r.config.Handlers)
 	if err != nil {
 		return nil
 	}

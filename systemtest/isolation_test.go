@@ -190,6 +190,7 @@ var tries = map[string]try{
 	"cancelRebuild":           {status: []int{202, 409}},
 	"watchRebuild":            {status: []int{200}, own: true},
 	"listRebuildTenants":      {status: []int{200}, own: true},
+	"exportDifference":        {status: []int{409}}, // it awaits no approval
 	"approveRebuild":          {status: []int{409}},
 	"pauseRebuild":            {status: []int{409}}, // by then it has ended
 	"resumeRebuild":           {status: []int{409}},
@@ -307,7 +308,7 @@ var sequence = []string{
 	"putAggregate", "getAggregate", "listAggregates", "previewAggregate", "getState", "sendCommand", "sendCommands", "takeSnapshot", "listSnapshots", "getLatestSnapshot",
 	"createProjection", "putProjection", "getProjection", "listProjections", "listProjectionVersions", "previewProjection", "planProjections", "getProjectionState", "catchUpProjection", "listDocuments", "getDocument", "snapDocument",
 	"retryProjection", "skipEvent", "listSkippedEvents", "withdrawSkip", "listParkedDocuments", "replayParkedDocuments", "replayParkedDocument", "discardParkedDocument",
-	"startRebuild", "getRebuild", "listRebuilds", "watchRebuild", "listRebuildTenants", "cancelRebuild", "approveRebuild", "pauseRebuild", "resumeRebuild",
+	"startRebuild", "getRebuild", "listRebuilds", "watchRebuild", "listRebuildTenants", "exportDifference", "cancelRebuild", "approveRebuild", "pauseRebuild", "resumeRebuild",
 	"rollbackRebuild", "resetProjection",
 	"followAll", "followStream", "followCategory", "createTicket", "gateway", "asyncContract",
 	"putSubscription", "getSubscription", "listSubscriptions", "joinSubscription", "heartbeatSubscription", "listSubscriptionMembers",

@@ -778,6 +778,24 @@ type DifferenceExample struct {
 	Built json.RawMessage `json:"built,omitempty"`
 }
 
+// DifferentDocument A document that a rebuild would change.
+type DifferentDocument struct {
+	Tenant string `json:"tenant"`
+	Id     string `json:"id"`
+
+	// Kind `unsettled`: events have changed the document so recently that the builds may differ only in how far they are. The counts of a rebuild's difference leave such documents out.
+	Kind string `json:"kind"`
+
+	// Fields The first paths that differ, at most 20, if both documents exist.
+	Fields []string `json:"fields,omitempty"`
+
+	// Live The live document, missing if there is none.
+	Live json.RawMessage `json:"live,omitempty"`
+
+	// Built The new document, missing if there is none.
+	Built json.RawMessage `json:"built,omitempty"`
+}
+
 // Discarded defines model for Discarded.
 type Discarded struct {
 	Discarded int64 `json:"discarded"`

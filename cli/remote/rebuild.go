@@ -55,7 +55,7 @@ one that was swapped in, and show on the newest.`,
 	flags.BoolVar(&f.fromLog, "from-log", false, "fold every event, and begin no document from a snapshot")
 	acceptLoss(command, &f.loss)
 	command.AddCommand(
-		rebuildList(to), rebuildShow(to), rebuildFaulted(to),
+		rebuildList(to), rebuildShow(to), rebuildDiff(to), rebuildFaulted(to),
 		rebuildOrder(to, "approve", "Approve a rebuild's swap", follow, underWay(), (*client.Client).ApproveRebuild),
 		rebuildOrder(to, "cancel", "Cancel a rebuild, and keep the current documents", doNotFollow, underWay(), (*client.Client).CancelRebuild),
 		rebuildOrder(to, "pause", "Pause a rebuild", doNotFollow, underWay(), (*client.Client).PauseRebuild),

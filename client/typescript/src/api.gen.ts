@@ -1227,6 +1227,20 @@ export interface DifferenceExample {
   built?: JSONValue;
 }
 
+/** A document that a rebuild would change. */
+export interface DifferentDocument {
+  tenant: string;
+  id: string;
+  /** `unsettled`: events have changed the document so recently that the builds may differ only in how far they are. The counts of a rebuild's difference leave such documents out. */
+  kind: "new" | "gone" | "changed" | "unsettled";
+  /** The first paths that differ, at most 20, if both documents exist. */
+  fields?: string[];
+  /** The live document, missing if there is none. */
+  live?: JSONValue;
+  /** The new document, missing if there is none. */
+  built?: JSONValue;
+}
+
 export interface TenantProgress {
   tenant: UUID;
   /** Up to where its log is folded into the new build. */
@@ -2227,6 +2241,7 @@ export const operations = {
   resumeRebuild: { method: "POST", path: "/v1/projections/{name}/rebuilds/{rebuildId}/resume", repeatable: true },
   rollbackRebuild: { method: "POST", path: "/v1/projections/{name}/rebuilds/{rebuildId}/rollback", query: ["acceptLoss"] },
   listRebuildTenants: { method: "GET", path: "/v1/projections/{name}/rebuilds/{rebuildId}/tenants", query: ["faulted", "pageSize", "pageToken"], repeatable: true },
+  exportDifference: { method: "GET", path: "/v1/projections/{name}/rebuilds/{rebuildId}/difference", query: ["tenant", "after"], repeatable: true, raw: true },
   watchRebuild: { method: "GET", path: "/v1/projections/{name}/rebuilds/{rebuildId}/progress", repeatable: true, raw: true },
   listSchemas: { method: "GET", path: "/v1/schemas", query: ["texts"], repeatable: true },
   eventContract: { method: "GET", path: "/v1/asyncapi.json", headers: { ifNoneMatch: "If-None-Match" }, repeatable: true },
@@ -2646,6 +2661,14 @@ export interface ListRebuildTenantsOptions extends CallOptions {
   pageSize?: number;
   /** A token from a `Link` header. Clients must not build tokens. */
   pageToken?: string;
+}
+
+/** Options of {@link Operations.exportDifference}. */
+export interface ExportDifferenceOptions extends CallOptions {
+  /** Of a shared projection, only the documents of this tenant. */
+  tenant?: UUID;
+  /** Continues after this document: `tenant` and `id` of the last line that was received, with a slash between them. */
+  after?: string;
 }
 
 /** Options of {@link Operations.listSchemas}. */
@@ -3431,6 +3454,19 @@ export abstract class Operations {
   /** List a rebuild's tenants. */
   listRebuildTenants(name: string, rebuildId: UUID, options: ListRebuildTenantsOptions = {}): Promise<TenantProgressList> {
     return this.send(operations.listRebuildTenants, [name, rebuildId], options);
+  }
+
+  /**
+   * Export all documents that a rebuild would change.
+   *
+   * Compares the documents of a rebuild that awaits approval with the live ones, as they are now, and streams those that
+   * differ as lines of JSON, by tenant and then by id. An empty line is sent now and then while none differs. The answer is 409
+   * unless the rebuild awaits approval, and is cut off if that ends meanwhile. A tenant has one such stream at a time.
+   *
+   * A tenant's key exports differences of the tenant's own projections, the operator's those of shared ones.
+   */
+  exportDifference(name: string, rebuildId: UUID, options: ExportDifferenceOptions = {}): Promise<Response> {
+    return this.send(operations.exportDifference, [name, rebuildId], options);
   }
 
   /**
