@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
@@ -13,6 +15,7 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
+	"github.com/manifold-es/manifold/rebuild"
 )
 
 func (s operations) ListProjections(ctx context.Context, caller access.Caller, _ openapi.ListProjectionsRequest) (*openapi.Response, error) {
@@ -159,7 +162,16 @@ func (s operations) PutProjection(ctx context.Context, caller access.Caller, req
 	if err := errors.Join(allowTotals(caller, &definition), allowLoss(caller, acceptLoss)); err != nil {
 		return nil, err
 	}
-	deployed, err := s.config.Rebuilds.Deploy(ctx, caller.Tenant, definition, caller.By(), acceptLoss)
+	revision, err := expectedRevision(request.Params)
+	if err != nil {
+		return nil, err
+	}
+	var deployed rebuild.Deployment
+	if revision == nil {
+		deployed, err = s.config.Rebuilds.Deploy(ctx, caller.Tenant, definition, caller.By(), acceptLoss)
+	} else {
+		deployed, err = s.config.Rebuilds.DeployTo(ctx, caller.Tenant, *revision, definition, caller.By(), acceptLoss)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -168,6 +180,21 @@ func (s operations) PutProjection(ctx context.Context, caller access.Caller, req
 	}
 	answer, err := projectionAnswer(deployed.Projection)
 	return openapi.CreatedIf(deployed.Created, answer), err
+}
+
+// expectedRevision returns the revision that the projection must have; 0: there must be none; nil: no requirement. The
+// contract has checked the form of both headers.
+func expectedRevision(params openapi.PutProjectionParams) (*int64, error) {
+	switch {
+	case params.IfMatch != nil && params.IfNoneMatch != nil:
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "If-Match", "give If-Match or If-None-Match, not both")
+	case params.IfNoneMatch != nil:
+		return new(int64), nil
+	case params.IfMatch != nil:
+		revision, err := strconv.ParseInt(strings.Trim(*params.IfMatch, `"`), 10, 64)
+		return &revision, err
+	}
+	return nil, nil
 }
 
 func (s operations) DeleteProjection(ctx context.Context, caller access.Caller, request openapi.DeleteProjectionRequest) (*openapi.Response, error) {

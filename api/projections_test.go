@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/manifold-es/manifold/auth"
+	"github.com/manifold-es/manifold/domain"
 )
 
 func TestPreviewTellsNoEventsWithoutTheScope(t *testing.T) {
@@ -69,6 +70,25 @@ func TestPreviewAnswers(t *testing.T) {
 		preview(object{"on": object{"*": "doc"}}, source).want(400)
 	}
 	preview(object{"on": object{"*": "doc"}}, object{"stream": "order-7"}).want(404)
+}
+
+// A definition with If-Match does not overwrite a change that was made since it was read.
+func TestDefinitionsOfARevision(t *testing.T) {
+	t.Parallel()
+	a := sharedWorld(t).tenant("a")
+	put := func(onError string, headers ...string) *answer {
+		return a.send("PUT", "/v1/projections/orders", object{"on": object{"*": "doc"}, "onError": onError}, headers...)
+	}
+	put("stop", "If-Match", `"1"`).wantProblem(412, domain.CodePreconditionFailed, "")
+	put("stop", "If-None-Match", "*").want(201)
+	put("park", "If-None-Match", "*").wantProblem(412, domain.CodePreconditionFailed, "")
+	read := a.get("/v1/projections/orders").want(200).header.Get("ETag")
+	put("park", "If-Match", read).want(200)
+	put("park", "If-Match", read).want(200) // repeated
+	put("stop", "If-Match", read).wantProblem(412, domain.CodePreconditionFailed, "")
+	put("stop", "If-Match", read, "If-None-Match", "*").wantProblem(400, domain.CodeInvalidRequest, "If-Match")
+	put("stop", "If-Match", "*").wantProblem(400, domain.CodeInvalidRequest, "")
+	put("stop", "If-Match", a.get("/v1/projections/orders").want(200).header.Get("ETag")).want(200)
 }
 
 // A definition that leaves the documents unchanged takes effect at once, and each version names its author.

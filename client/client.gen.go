@@ -3524,6 +3524,12 @@ type ListPlansParams struct {
 type PutProjectionParams struct {
 	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. An operator needs the role `admin` for it.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
+
+	// IfMatch The revision that the definition was made from, as the projection's ETag. 412 if it has another one.
+	IfMatch *string `json:"If-Match,omitempty"`
+
+	// IfNoneMatch `*`: there must be no projection of this name. 412 if there is one with another definition.
+	IfNoneMatch *string `json:"If-None-Match,omitempty"`
 }
 
 // CatchUpProjectionParams defines parameters for CatchUpProjection.
@@ -4886,6 +4892,9 @@ type ClientInterface interface {
 	// the changed definition while the current one serves reads; the definition changes together with the documents. The path
 	// has the name, so the body may leave it out.
 	//
+	// With `If-Match`, a change that somebody else has made since is not overwritten: the answer is then 412. A repeated
+	// request whose definition is in place already succeeds.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
@@ -4896,6 +4905,9 @@ type ClientInterface interface {
 	// The answer is 201 if the projection was created, and 200 if it is unchanged. With 202, a rebuild makes the documents with
 	// the changed definition while the current one serves reads; the definition changes together with the documents. The path
 	// has the name, so the body may leave it out.
+	//
+	// With `If-Match`, a change that somebody else has made since is not overwritten: the answer is then 412. A repeated
+	// request whose definition is in place already succeeds.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7276,6 +7288,9 @@ func (c *Client) GetProjection(ctx context.Context, name Name, reqEditors ...Req
 // the changed definition while the current one serves reads; the definition changes together with the documents. The path
 // has the name, so the body may leave it out.
 //
+// With `If-Match`, a change that somebody else has made since is not overwritten: the answer is then 412. A repeated
+// request whose definition is in place already succeeds.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
@@ -7296,6 +7311,9 @@ func (c *Client) PutProjectionWithBody(ctx context.Context, name Name, params *P
 // The answer is 201 if the projection was created, and 200 if it is unchanged. With 202, a rebuild makes the documents with
 // the changed definition while the current one serves reads; the definition changes together with the documents. The path
 // has the name, so the body may leave it out.
+//
+// With `If-Match`, a change that somebody else has made since is not overwritten: the answer is then 412. A repeated
+// request whose definition is in place already succeeds.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12395,6 +12413,32 @@ func NewPutProjectionRequestWithBody(server string, name Name, params *PutProjec
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+		if params.IfNoneMatch != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam1)
+		}
+
+	}
 
 	return req, nil
 }
@@ -19190,6 +19234,9 @@ type ClientWithResponsesInterface interface {
 	// the changed definition while the current one serves reads; the definition changes together with the documents. The path
 	// has the name, so the body may leave it out.
 	//
+	// With `If-Match`, a change that somebody else has made since is not overwritten: the answer is then 412. A repeated
+	// request whose definition is in place already succeeds.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
@@ -19200,6 +19247,9 @@ type ClientWithResponsesInterface interface {
 	// The answer is 201 if the projection was created, and 200 if it is unchanged. With 202, a rebuild makes the documents with
 	// the changed definition while the current one serves reads; the definition changes together with the documents. The path
 	// has the name, so the body may leave it out.
+	//
+	// With `If-Match`, a change that somebody else has made since is not overwritten: the answer is then 412. A repeated
+	// request whose definition is in place already succeeds.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -23015,6 +23065,8 @@ type PutProjectionResponse struct {
 	JSON202 *Rebuild
 	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
 	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSON412 the response for an HTTP 412 `application/problem+json` response
+	ApplicationproblemJSON412 *PreconditionFailed
 	// ApplicationproblemJSON422 the response for an HTTP 422 `application/problem+json` response
 	ApplicationproblemJSON422 *InvalidDefinition
 	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
@@ -23041,6 +23093,11 @@ func (r PutProjectionResponse) GetJSON202() *Rebuild {
 // GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
 func (r PutProjectionResponse) GetApplicationproblemJSON409() *Conflict {
 	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSON412 returns the response for an HTTP 412 `application/problem+json` response
+func (r PutProjectionResponse) GetApplicationproblemJSON412() *PreconditionFailed {
+	return r.ApplicationproblemJSON412
 }
 
 // GetApplicationproblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
@@ -30369,6 +30426,9 @@ func (c *ClientWithResponses) GetProjectionWithResponse(ctx context.Context, nam
 // the changed definition while the current one serves reads; the definition changes together with the documents. The path
 // has the name, so the body may leave it out.
 //
+// With `If-Match`, a change that somebody else has made since is not overwritten: the answer is then 412. A repeated
+// request whose definition is in place already succeeds.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PUT /v1/projections/{name} (the `PutProjection` operationId).
@@ -30385,6 +30445,9 @@ func (c *ClientWithResponses) PutProjectionWithBodyWithResponse(ctx context.Cont
 // The answer is 201 if the projection was created, and 200 if it is unchanged. With 202, a rebuild makes the documents with
 // the changed definition while the current one serves reads; the definition changes together with the documents. The path
 // has the name, so the body may leave it out.
+//
+// With `If-Match`, a change that somebody else has made since is not overwritten: the answer is then 412. A repeated
+// request whose definition is in place already succeeds.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -34578,6 +34641,13 @@ func ParsePutProjectionResponse(rsp *http.Response) (*PutProjectionResponse, err
 			return nil, err
 		}
 		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 412:
+		var dest PreconditionFailed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON412 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest InvalidDefinition

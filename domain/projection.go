@@ -103,6 +103,17 @@ type Projection struct {
 	UpdatedAt  time.Time
 }
 
+// RequireRevision returns CodePreconditionFailed unless the projection has this revision. No projection has revision 0.
+func (p Projection) RequireRevision(revision int64) error {
+	switch {
+	case p.Revision == revision:
+		return nil
+	case revision == 0:
+		return Errorf(CodePreconditionFailed, "", "there is a projection %q already", p.Name)
+	}
+	return Errorf(CodePreconditionFailed, "", "projection %q is at revision %d, not at %d: read it, and make your change to it", p.Name, p.Revision, revision)
+}
+
 // Build is one computation of a projection's documents. Its number is unique among all projections of the owner and is
 // never reused.
 type Build struct {

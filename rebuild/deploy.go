@@ -24,6 +24,16 @@ type Deployment struct {
 //
 // by is the author, for the projection's versions; acceptLoss applies to the rebuild, as in domain.RebuildOptions.
 func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, given domain.Definition, by string, acceptLoss bool) (Deployment, error) {
+	return r.deploy(ctx, owner, given, by, acceptLoss, nil)
+}
+
+// DeployTo is Deploy if the projection has this revision; 0: if there is none. Otherwise the error is
+// domain.CodePreconditionFailed, unless the projection has the definition already, or a rebuild to it is under way.
+func (r *Rebuilds) DeployTo(ctx context.Context, owner domain.TenantID, revision int64, given domain.Definition, by string, acceptLoss bool) (Deployment, error) {
+	return r.deploy(ctx, owner, given, by, acceptLoss, &revision)
+}
+
+func (r *Rebuilds) deploy(ctx context.Context, owner domain.TenantID, given domain.Definition, by string, acceptLoss bool, revision *int64) (Deployment, error) {
 	definition, err := r.config.Catalog.Complete(ctx, owner, given)
 	if err != nil {
 		return Deployment{}, err
@@ -34,6 +44,9 @@ func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, given doma
 	for attempt := 0; ; attempt++ {
 		p, err := r.config.Store.Projection(ctx, id)
 		if domain.IsCode(err, domain.CodeNotFound) {
+			if revision != nil && *revision != 0 {
+				return Deployment{}, domain.Errorf(domain.CodePreconditionFailed, "", "there is no projection %q any more", id.Name)
+			}
 			p, err = r.config.Catalog.Create(ctx, owner, given, by)
 			if err == nil {
 				return Deployment{Projection: p, Created: true}, nil
@@ -48,7 +61,7 @@ func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, given doma
 		if err != nil {
 			return Deployment{}, err
 		}
-		d, err := r.change(ctx, p, definition, by, acceptLoss)
+		d, err := r.change(ctx, p, definition, by, acceptLoss, revision)
 		if attempt == 0 && (domain.IsCode(err, domain.CodeNotFound) || domain.IsCode(err, domain.CodeConflict)) {
 			continue
 		}
@@ -57,7 +70,7 @@ func (r *Rebuilds) Deploy(ctx context.Context, owner domain.TenantID, given doma
 }
 
 // change deploys a definition to an existing projection.
-func (r *Rebuilds) change(ctx context.Context, p domain.Projection, definition domain.Definition, by string, acceptLoss bool) (Deployment, error) {
+func (r *Rebuilds) change(ctx context.Context, p domain.Projection, definition domain.Definition, by string, acceptLoss bool, revision *int64) (Deployment, error) {
 	rebuilds, err := r.config.Store.Rebuilds(ctx, p.ProjectionID)
 	if err != nil {
 		return Deployment{}, err
@@ -71,6 +84,11 @@ func (r *Rebuilds) change(ctx context.Context, p domain.Projection, definition d
 	if folding.SameDefinition(p.Definition, definition) {
 		return Deployment{Projection: p}, nil
 	}
+	if revision != nil {
+		if err := p.RequireRevision(*revision); err != nil {
+			return Deployment{}, err
+		}
+	}
 	if folding.SameDocuments(p.Definition, definition) {
 		if err := r.config.Catalog.Check(ctx, p.ProjectionID, definition); err != nil {
 			return Deployment{}, err
@@ -78,7 +96,7 @@ func (r *Rebuilds) change(ctx context.Context, p domain.Projection, definition d
 		p, err = r.config.Store.ChangeDefinition(ctx, p.ProjectionID, p.Definition, definition, by)
 		return Deployment{Projection: p, Changed: err == nil}, err
 	}
-	rebuild, err := r.start(ctx, p.ProjectionID, Request{Definition: &definition, RebuildOptions: domain.RebuildOptions{AcceptLoss: acceptLoss}, By: by})
+	rebuild, err := r.start(ctx, p.ProjectionID, Request{Definition: &definition, RebuildOptions: domain.RebuildOptions{AcceptLoss: acceptLoss}, By: by, revision: revision})
 	if err != nil {
 		return Deployment{}, err
 	}

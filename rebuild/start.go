@@ -18,6 +18,7 @@ type Request struct {
 	domain.RebuildOptions
 	MaxFaulted *int   // how many tenants of a shared projection may stay behind; nil: domain.MaxFaultedTenants
 	By         string // the author, as in domain.ProjectionVersion.By
+	revision   *int64 // that the projection must still have; nil: any
 }
 
 // Limits of a request.
@@ -78,7 +79,12 @@ func (r *Rebuilds) start(ctx context.Context, id domain.ProjectionID, request Re
 	if rebuild.Build, err = r.config.Store.NextBuild(ctx, id.Owner); err != nil {
 		return domain.Rebuild{}, err
 	}
-	if err := r.config.Store.CreateRebuild(ctx, rebuild); err != nil {
+	if request.revision == nil {
+		err = r.config.Store.CreateRebuild(ctx, rebuild)
+	} else {
+		err = r.config.Store.CreateRebuildOf(ctx, rebuild, *request.revision)
+	}
+	if err != nil {
 		return domain.Rebuild{}, err
 	}
 	r.Wake()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -86,4 +87,16 @@ func (r *Response) Send(c echo.Context) error {
 
 func invalidParameter(name string, err error) error {
 	return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("invalid parameter %s: %s", name, err))
+}
+
+// header returns a header of the request; nil if it is missing.
+func header(ctx echo.Context, name string) (*string, error) {
+	switch values := ctx.Request().Header.Values(name); len(values) {
+	case 0:
+		return nil, nil
+	case 1:
+		return &values[0], nil
+	default:
+		return nil, invalidParameter(name, errors.New("it is given several times"))
+	}
 }

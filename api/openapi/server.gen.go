@@ -3419,6 +3419,12 @@ type ListPlansParams struct {
 type PutProjectionParams struct {
 	// AcceptLoss Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. An operator needs the role `admin` for it.
 	AcceptLoss *AcceptLoss `form:"acceptLoss,omitempty" json:"acceptLoss,omitempty"`
+
+	// IfMatch The revision that the definition was made from, as the projection's ETag. 412 if it has another one.
+	IfMatch *string `json:"If-Match,omitempty"`
+
+	// IfNoneMatch `*`: there must be no projection of this name. 412 if there is one with another definition.
+	IfNoneMatch *string `json:"If-None-Match,omitempty"`
 }
 
 // CatchUpProjectionParams defines parameters for CatchUpProjection.
@@ -5679,6 +5685,12 @@ func decodePutProjection(ctx echo.Context) (request PutProjectionRequest, err er
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "acceptLoss", ctx.QueryParams(), &request.Params.AcceptLoss, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
 		return request, invalidParameter("acceptLoss", err)
+	}
+	if request.Params.IfMatch, err = header(ctx, "If-Match"); err != nil {
+		return request, err
+	}
+	if request.Params.IfNoneMatch, err = header(ctx, "If-None-Match"); err != nil {
+		return request, err
 	}
 	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
 	return request, err

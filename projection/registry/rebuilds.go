@@ -69,8 +69,22 @@ func encodeOrNull[T any](value *T) ([]byte, error) {
 // CreateRebuild queues a rebuild; its build number comes from NextBuild. It returns domain.CodeRebuildRunning if the
 // projection has a rebuild that has not ended, and domain.CodeNotFound if there is no projection.
 func (s *Registry) CreateRebuild(ctx context.Context, rebuild domain.Rebuild) error {
+	return s.createRebuild(ctx, rebuild, func(domain.Projection) error { return nil })
+}
+
+// CreateRebuildOf is CreateRebuild if the projection still has this revision. Otherwise the error is
+// domain.CodePreconditionFailed.
+func (s *Registry) CreateRebuildOf(ctx context.Context, rebuild domain.Rebuild, revision int64) error {
+	return s.createRebuild(ctx, rebuild, func(p domain.Projection) error { return p.RequireRevision(revision) })
+}
+
+func (s *Registry) createRebuild(ctx context.Context, rebuild domain.Rebuild, check func(domain.Projection) error) error {
 	return s.changeProjection(ctx, rebuild.ProjectionID, func(tx pgx.Tx) error {
-		if _, err := lockProjection(ctx, tx, rebuild.ProjectionID); err != nil {
+		p, err := lockAndReadProjection(ctx, tx, rebuild.ProjectionID)
+		if err != nil {
+			return err
+		}
+		if err := check(p); err != nil {
 			return err
 		}
 		return insertRebuild(ctx, tx, rebuild)

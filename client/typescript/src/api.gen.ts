@@ -2215,7 +2215,7 @@ export const operations = {
   previewProjection: { method: "POST", path: "/v1/projections/preview", repeatable: true },
   planProjections: { method: "POST", path: "/v1/projections/plan", repeatable: true },
   getProjection: { method: "GET", path: "/v1/projections/{name}", repeatable: true },
-  putProjection: { method: "PUT", path: "/v1/projections/{name}", query: ["acceptLoss"], repeatable: true },
+  putProjection: { method: "PUT", path: "/v1/projections/{name}", query: ["acceptLoss"], headers: { ifMatch: "If-Match", ifNoneMatch: "If-None-Match" }, repeatable: true },
   deleteProjection: { method: "DELETE", path: "/v1/projections/{name}", repeatable: true },
   getProjectionState: { method: "GET", path: "/v1/projections/{name}/state", query: ["tenant"], repeatable: true },
   resetProjection: { method: "POST", path: "/v1/projections/{name}/reset", query: ["acceptLoss"] },
@@ -2525,6 +2525,10 @@ export interface GetLatestSnapshotOptions extends CallOptions {
 export interface PutProjectionOptions extends CallOptions {
   /** Continue where events that it needs were removed by retention, and say so; without it that is refused with `events-removed`. An operator needs the role `admin` for it. */
   acceptLoss?: boolean;
+  /** The revision that the definition was made from, as the projection's ETag. 412 if it has another one. */
+  ifMatch?: string;
+  /** `*`: there must be no projection of this name. 412 if there is one with another definition. */
+  ifNoneMatch?: string;
 }
 
 /** Options of {@link Operations.getProjectionState}. */
@@ -3227,6 +3231,9 @@ export abstract class Operations {
    * The answer is 201 if the projection was created, and 200 if it is unchanged. With 202, a rebuild makes the documents with
    * the changed definition while the current one serves reads; the definition changes together with the documents. The path
    * has the name, so the body may leave it out.
+   *
+   * With `If-Match`, a change that somebody else has made since is not overwritten: the answer is then 412. A repeated
+   * request whose definition is in place already succeeds.
    */
   putProjection(name: string, body: Definition, options: PutProjectionOptions = {}): Promise<Projection | Rebuild> {
     return this.send(operations.putProjection, [name], options, body);
