@@ -52,6 +52,14 @@ async function signedIn(page, key, path = "") {
   await page.waitForSelector(".shell");
 }
 
+/** Keeps the text of the file that a page saves last. */
+async function keepSaved(page) {
+  await page.evaluate(() => {
+    const create = URL.createObjectURL;
+    URL.createObjectURL = (blob) => ((window.saved = blob.text()), create(blob));
+  });
+}
+
 async function accessible(page) {
   await page.evaluate(axe);
   const violations = await page.evaluate(async () => {
@@ -269,15 +277,45 @@ async function definition() {
   await page.locator("dialog button ::-p-text(Create)").click();
   await page.waitForFunction(() => location.pathname === "/console/projections/order-totals");
   await press("Definition");
+  await inEditor(".cel-variable");
   await write(text("event.data.price * 2"));
   await says(page, "Not saved");
+  // Somebody else saves another definition meanwhile. Nobody's is lost.
+  const { definition } = await api("GET", "/v1/projections/order-totals");
+  await api("PUT", "/v1/projections/order-totals", { ...definition, assert: ["doc.total < 1000000000"] });
+  for (let state; state !== "caught-up" || !(await api("GET", "/v1/projections/order-totals")).definition.assert; ) ({ state } = await api("GET", "/v1/projections/order-totals/state"));
+  await press("Save …");
+  await press("Save and rebuild");
+  await says(page, "The definition was changed since you began to edit it, last by");
+  await accessible(page);
+  await press("Show theirs, put mine aside");
+  await says(page, "Your text is put aside");
+  await press("Bring it back");
+  await page.waitForFunction(() => document.querySelector(".editor").shadowRoot.querySelector(".cm-content").innerText.includes("price * 2"));
   await press("Save …");
   await says(page, "Save and rebuild");
   await says(page, "on.ItemAdded");
   await accessible(page);
-  await press("Save and rebuild");
+  await page.locator("dialog button ::-p-text(Save and rebuild)").click();
   await page.waitForFunction(() => location.pathname.startsWith("/console/rebuilds/order-totals/"));
   await says(page, "Live");
+  // The difference of a rebuild that waits for approval, and documents, are saved with all digits.
+  const { id } = await api("POST", "/v1/projections/order-totals/rebuilds", { approve: "manual", definition: { on: { ItemAdded: '{"n": 12345678901234567}' } } });
+  await signedIn(page, given.key, `/rebuilds/order-totals/${id}`);
+  await keepSaved(page);
+  await press("Save all differences");
+  await says(page, "Saved all differences");
+  const difference = (await page.evaluate(() => window.saved)).trim().split("\n");
+  expect(`the difference begins with ${difference[0]}`, difference.every((line) => JSON.parse(line).id && line.includes(':12345678901234567}')));
+  await press("Approve");
+  await says(page, "Live");
+  await signedIn(page, given.key, "/projections/order-totals");
+  await keepSaved(page);
+  await press("Export …");
+  await page.locator("dialog button ::-p-text(Export)").click();
+  await page.waitForFunction(() => window.saved);
+  const exported = await page.evaluate(() => window.saved);
+  expect(`the export begins with ${exported.slice(0, 100)}`, exported.includes('"document":{"n":12345678901234567}}\n'));
   await context.close();
 }
 
@@ -287,10 +325,7 @@ async function documents() {
   const page = await open(context);
   const press = (text) => page.locator(`button ::-p-text(${text})`).click();
   await signedIn(page, given.key, "/projections/orders");
-  await page.evaluate(() => {
-    const create = URL.createObjectURL;
-    URL.createObjectURL = (blob) => ((window.saved = blob.text()), create(blob));
-  });
+  await keepSaved(page);
   await page.locator("summary ::-p-text(Add a condition)").click();
   await page.locator("::-p-aria([name='Field'][role='combobox'])").fill("items");
   await page.locator("::-p-aria([name='Condition'][role='combobox'])").fill(">=");
@@ -302,7 +337,7 @@ async function documents() {
   await page.waitForFunction(() => new URLSearchParams(location.search).get("columns") === "items");
   await accessible(page);
   await press("Export …");
-  await says(page, "without limits and rounding");
+  await says(page, "On the command line, without limits");
   await accessible(page);
   await page.locator("dialog button ::-p-text(Export)").click();
   await says(page, "Exported 200 documents");

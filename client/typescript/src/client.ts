@@ -155,9 +155,25 @@ export class Client extends Operations {
   async *pages<T extends object>(first: T | Promise<T>, { signal, retry }: CallOptions = {}): AsyncGenerator<T, void, undefined> {
     for (let page = await first; ; ) {
       yield page;
-      const next = /<([^>]*)>\s*;\s*rel="?next"?/.exec(responseOf(page)?.headers.get("Link") ?? "")?.[1];
+      const next = nextOf(responseOf(page));
       if (next === undefined) return;
       page = await this.send({ method: "GET", path: next, repeatable: true }, [], callOptions(signal, retry));
+    }
+  }
+
+  /**
+   * Iterates over the pages of a list as the texts that the service sends. They keep the digits of large numbers, which
+   * JavaScript's do not have:
+   *
+   *     for await (const text of client.pageTexts(operations.listDocuments, ["orders"], { pageSize: 1000 })) ...
+   */
+  async *pageTexts(list: Operation, path: Array<string | number>, options: CallOptions & Record<string, unknown> = {}): AsyncGenerator<string, void, undefined> {
+    for (let operation: Operation = { ...list, verbatim: true }; ; ) {
+      const { text, response } = await this.send(operation, path, options);
+      yield text;
+      const next = nextOf(response);
+      if (next === undefined) return;
+      operation = { method: "GET", path: next, repeatable: true, verbatim: true };
     }
   }
 
@@ -247,7 +263,7 @@ export class Client extends Operations {
         }
         const response = await this.#request(url, { ...init, signal: controller.signal }, key);
         const answer = response.status === 204 || response.status === 304 ? "" : await response.text();
-        if (response.ok || response.status === 304) return decode(response, answer);
+        if (response.ok || response.status === 304) return operation.verbatim ? { text: answer, response } : decode(response, answer);
         const problem = problemOfText(response.status, answer);
         const notCarriedOut = problem.code === "too-many-requests" || problem.code === "overloaded";
         const transient = [429, 502, 503, 504].includes(response.status) && problem.code !== "not-caught-up";
@@ -348,6 +364,11 @@ function headersOf(operation: Operation, options: Record<string, unknown>, hasBo
     if (value !== undefined) headers[name] = String(value);
   }
   return headers;
+}
+
+/** The path of the next page of a list. */
+function nextOf(response: Response | undefined): string | undefined {
+  return /<([^>]*)>\s*;\s*rel="?next"?/.exec(response?.headers.get("Link") ?? "")?.[1];
 }
 
 function decode(response: Response, text: string): unknown {

@@ -18,6 +18,8 @@ export interface Operation {
   headers?: Record<string, string>;
   /** A request whose answer was lost may be sent again. */
   repeatable?: true;
+  /** The answer is JSON, and is returned as it was sent. */
+  verbatim?: true;
   /** The answer is not JSON. */
   raw?: true;
   /** The body is lines of JSON. */

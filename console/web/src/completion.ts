@@ -81,6 +81,9 @@ function names(text: string, node: SyntaxNode, known: Known): CompletionResult |
   return options.length === 0 ? null : { from: node.from + 1, options };
 }
 
+/** Whether a string of a definition is an expression. */
+export const isExpression = (text: string, string: SyntaxNode): boolean => scopes[pathOf(text, string)[0] ?? ""] !== undefined;
+
 /** The names of the properties in which a node is. Elements of arrays have no name. */
 function pathOf(text: string, node: SyntaxNode): string[] {
   const path: string[] = [];

@@ -10,6 +10,7 @@ import { type Diagnostic, lintGutter, lintKeymap, linter, setDiagnostics } from 
 import { EditorState } from "@codemirror/state";
 import { drawSelection, EditorView, highlightActiveLine, highlightActiveLineGutter, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
+import { celColours } from "./cel-colours";
 import { completions, type Known } from "./completion";
 import { type Finding, place, syntaxFindings } from "./json-places";
 
@@ -94,6 +95,7 @@ function extensionsOf(options: Options) {
     json(),
     jsonLanguage.data.of({ autocomplete: completions(known) }),
     syntaxHighlighting(colours),
+    celColours,
     theme,
     EditorView.lineWrapping,
     EditorView.contentAttributes.of({ "aria-label": label, tabindex: "0" }),

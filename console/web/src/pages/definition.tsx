@@ -1,12 +1,12 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Client, type Definition, type Fault, type JSONValue, type PlannedChange, type PreviewStep, type Projection, ProblemError } from "../../../../client/typescript/src/index.js";
+import { type Client, type Definition, type Fault, type JSONValue, type PlannedChange, type PreviewStep, type Projection, ProblemError, type Rebuild } from "../../../../client/typescript/src/index.js";
 import type { Editor, Finding, Known, Place } from "../editor";
 import { useData } from "../data";
-import { drafts } from "../drafts";
+import { drafts, type Read } from "../drafts";
 import { count, plural } from "../format";
 import { go, goQuery, href, Link, usePlace } from "../router";
 import { useMay, useSession } from "../session";
-import { ask, Badge, Button, Dialog, Empty, Facts, Field, Json, messageOf, Panel, Problem, Select, Title, toast } from "../ui";
+import { ask, Badge, Button, Dialog, Empty, Facts, Field, Json, messageOf, Panel, Problem, Select, Time, Title, toast } from "../ui";
 import { Changes } from "./streams";
 
 const example: Definition = {
@@ -22,7 +22,7 @@ export function NewProjection() {
   return (
     <>
       <Title text="Create a projection" about={<Link to={href(["projections"])}>All projections</Link>} />
-      <DefinitionEditor stored={example} id="" saved={(name) => go(href(["projections", name]))} />
+      <DefinitionEditor stored={{ definition: example, revision: undefined }} id="" saved={(name) => go(href(["projections", name]))} />
     </>
   );
 }
@@ -33,25 +33,46 @@ export function DefinitionTab({ of: p, saved }: { of: Projection; saved: () => v
   const may = useMay();
   const own = p.shared ? !caller.tenant && may("operator:operate") : caller.tenant && may("projections:write");
   if (!own) return <Panel title="Definition"><Json value={p.definition} label="Definition" /></Panel>;
-  return <DefinitionEditor stored={p.definition} id={p.name} saved={saved} />;
+  return <DefinitionEditor stored={p} id={p.name} saved={saved} />;
 }
 
 const textOf = (definition: Definition): string => JSON.stringify(definition, null, 2);
 
-function DefinitionEditor({ stored, id, saved }: { stored: Definition; id: string; saved: (name: string) => void }) {
+function DefinitionEditor({ stored, id, saved }: { stored: Read; id: string; saved: (name: string) => void }) {
   const { client, caller } = useSession();
-  const original = textOf(stored);
   const draft = `${caller.tenant?.id ?? ""} ${id}`;
-  const [text, setText] = useState(drafts.get(draft) ?? original);
+  const drafted = drafts.get(draft);
+  const [base, setBase] = useState<Read>(drafted?.base ?? { definition: stored.definition, revision: stored.revision });
+  const [newest, setNewest] = useState<Read>(stored);
+  const [aside, setAside] = useState(drafted?.aside);
+  const original = textOf(base.definition);
+  /** Others have saved another definition since the text was begun. Other changes of the projection do not matter. */
+  const overtaken = textOf(newest.definition) !== original;
+  const [text, setText] = useState(drafted?.text ?? original);
   const [plan, setPlan] = useState<PlannedChange>();
   const [trial, setTrial] = useState(0);
   const editor = useRef<Editor | undefined>(undefined);
   const fault = useRef<Met | undefined>(undefined);
   const changed = text !== original;
-  const change = (next: string) => {
-    if (next === original) drafts.delete(draft);
-    else drafts.set(draft, next);
+  const now = useRef({ base, aside }); // the editor reports a text before the next rendering
+  const keep = (next: string, from: Read, other: string | undefined) => {
+    now.current = { base: from, aside: other };
+    if (next === textOf(from.definition) && other === undefined) drafts.delete(draft);
+    else drafts.set(draft, { text: next, base: from, ...(other === undefined ? {} : { aside: other }) });
     setText(next);
+    setBase(from);
+    setAside(other);
+  };
+  const change = (next: string) => keep(next, now.current.base, now.current.aside);
+  /** Shows what others have saved, and puts the text aside. */
+  const reload = () => {
+    keep(textOf(newest.definition), newest, text);
+    editor.current?.replace(textOf(newest.definition));
+  };
+  const bringBack = () => {
+    const back = aside!;
+    keep(back, base, undefined);
+    editor.current?.replace(back);
   };
   const definition = (): Definition => {
     const { name = id, ...rest } = JSON.parse(text) as Definition;
@@ -78,10 +99,7 @@ function DefinitionEditor({ stored, id, saved }: { stored: Definition; id: strin
       throw refused(text, error);
     }
   };
-  const discard = () => {
-    drafts.delete(draft);
-    editor.current?.replace(original);
-  };
+  const discard = () => editor.current?.replace(original);
   const finish = (name: string) => {
     drafts.delete(draft);
     setPlan(undefined);
@@ -96,13 +114,43 @@ function DefinitionEditor({ stored, id, saved }: { stored: Definition; id: strin
           <Button tone="primary" disabled={id !== "" && !changed} onPress={review}>{id === "" ? "Create …" : "Save …"}</Button>
         </>
       }>
+        {overtaken && <Overtaken name={id} base={base} newest={newest} reload={reload} keepMine={() => keep(text, newest, aside)} />}
+        {aside !== undefined && <p class="calm" role="status">Your text is put aside. <Button onPress={bringBack}>Bring it back</Button> <Button tone="quiet" onPress={() => keep(text, base, undefined)}>Forget it</Button></p>}
         <CodeField text={text} changed={change} run={() => setTrial(trial + 1)} editorRef={editor} fault={fault} />
         <p class="muted small">Ctrl-Space completes, Ctrl-Enter tries the definition. The strings of <code>key</code>, <code>on</code>, <code>map</code> and <code>assert</code> are{" "}
           <a href="/docs/reference/expressions">expressions</a>.</p>
       </Panel>
       <TryIt text={text} trial={trial} refused={refused} faulted={faulted} />
-      {plan && <SaveDialog plan={plan} definition={definition()} close={() => setPlan(undefined)} refused={(error) => refused(text, error)} saved={finish} />}
+      {plan && <SaveDialog plan={plan} definition={definition()} base={plan.name === id ? { ...base, ...(!overtaken && { revision: newest.revision }) } : undefined}
+        close={() => setPlan(undefined)} refused={(error) => refused(text, error)} overtaken={setNewest} saved={finish} />}
     </>
+  );
+}
+
+/** Says that others have saved another definition since the text was begun, who and what, and what can be done. */
+function Overtaken({ name, base, newest, reload, keepMine }: { name: string; base: Read; newest: Read; reload: () => void; keepMine: () => void }) {
+  const { client } = useSession();
+  const [comparing, setComparing] = useState(false);
+  const versions = useData((signal) => client.listProjectionVersions(name, { signal }), [name, newest.revision]);
+  const last = versions.data?.versions[0];
+  return (
+    <div class="problem" role="alert">
+      <p>The definition was changed since you began to edit it{last && <>, last by {last.by || "the operator"} <Time at={last.at} /></>}. Your text is not saved, and stays here.</p>
+      <div class="actions">
+        <Button onPress={() => setComparing(true)}>Compare …</Button>
+        <Button onPress={reload}>Show theirs, put mine aside</Button>
+      </div>
+      {comparing && (
+        <Dialog title="What was changed since" close={() => setComparing(false)}>
+          <Changes before={base.definition} after={newest.definition} />
+          <p>Continue with your text to save it in place of theirs: take over by hand what you want to keep of these changes.</p>
+          <div class="actions end">
+            <Button onPress={() => setComparing(false)}>Close</Button>
+            <Button tone="primary" onPress={keepMine}>Continue with my text</Button>
+          </div>
+        </Dialog>
+      )}
+    </div>
   );
 }
 
@@ -241,11 +289,42 @@ const effects: Record<PlannedChange["action"], string> = {
   none: "The definition has not changed. There is nothing to save.",
 };
 
-function SaveDialog({ plan, definition, close, refused, saved }: { plan: PlannedChange; definition: Definition; close: () => void; refused: (error: unknown) => unknown; saved: (name: string) => void }) {
+interface SaveDialogProps {
+  plan: PlannedChange;
+  definition: Definition;
+  /** What the definition was made from; undefined: there must be no projection of its name. */
+  base: Read | undefined;
+  close: () => void;
+  refused: (error: unknown) => unknown;
+  /** Others have saved this since. */
+  overtaken: (newest: Read) => void;
+  saved: (name: string) => void;
+}
+
+function SaveDialog({ plan, definition, base, close, refused, overtaken, saved }: SaveDialogProps) {
   const { client } = useSession();
   const { name, action, events, changes } = plan;
+  /** Saves the definition, unless others have saved another one since. */
+  const putOver = async (revision: number | undefined, acceptLoss: boolean): Promise<Projection | Rebuild | undefined> => {
+    try {
+      return await client.putProjection(name, definition, { ...(acceptLoss && { acceptLoss }), ...(revision === undefined ? { ifNoneMatch: "*" } : { ifMatch: `"${revision}"` }) });
+    } catch (error) {
+      if (!base || !(error instanceof ProblemError) || error.code !== "precondition-failed") throw error;
+      const newest = await client.getProjection(name);
+      if (textOf(newest.definition) !== textOf(base.definition)) {
+        overtaken(newest);
+        return undefined;
+      }
+      if (newest.revision === revision) throw error;
+      return putOver(newest.revision, acceptLoss); // only something else of the projection has changed
+    }
+  };
   const put = async (acceptLoss: boolean) => {
-    const answer = await client.putProjection(name, definition, acceptLoss ? { acceptLoss } : {});
+    const answer = await putOver(base?.revision, acceptLoss);
+    if (!answer) {
+      close();
+      return;
+    }
     saved(name);
     if ("projection" in answer) {
       toast(`A rebuild of ${name} has started`);

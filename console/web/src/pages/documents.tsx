@@ -1,18 +1,19 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Client, Document, JSONValue, ListDocumentsOptions } from "../../../../client/typescript/src/index.js";
+import { type Client, type JSONValue, type ListDocumentsOptions, operations } from "../../../../client/typescript/src/index.js";
 import { useData } from "../data";
 import { bytes, count, curl, plural, quote } from "../format";
+import { members } from "../json-members";
 import { goQuery, href, Link, usePlace } from "../router";
+import { save, savedBytes } from "../save";
 import { useSession } from "../session";
 import { Await, Button, Code, copy, Dialog, Empty, Field, Json, Panel, Problem, Select, Table, toast } from "../ui";
 
 /** How many fields a table has as columns if none are chosen. */
 const defaultColumns = 6;
 
-/** How many documents the page lists, and how many documents and bytes an export has at most. */
+/** How many documents the page lists, and how many documents an export has at most. */
 const listed = 50;
 const exported = 50_000;
-const exportedBytes = 256_000_000;
 
 export function Documents({ name }: { name: string }) {
   const { client } = useSession();
@@ -185,9 +186,9 @@ function Export({ name, selection, columns, close }: { name: string; selection: 
   const command = `manifold projection documents ${quote(name)} --all${selection.filter ? ` --filter ${quote(selection.filter)}` : ""}${selection.orderBy ? ` --order-by ${quote(selection.orderBy)}` : ""}`;
   return (
     <Dialog title="Export documents" close={close}>
-      <p>All documents that match the filter, in the chosen order, up to {count(exported)} or {bytes(exportedBytes)}. Numbers with more than 15 digits are rounded.</p>
+      <p>All documents that match the filter, in the chosen order, up to {count(exported)} or {bytes(savedBytes)}.</p>
       <Select label="Format" value={format} options={[["ndjson", "NDJSON: a line of JSON for each document"], ["csv", "CSV: the shown columns, for a spreadsheet"]]} onChange={(event) => setFormat(event.currentTarget.value as Format)} />
-      <p class="muted small">On the command line, without limits and rounding:</p>
+      <p class="muted small">On the command line, without limits:</p>
       <Code text={command} />
       {error !== undefined && <Problem error={error} />}
       {done !== undefined && <p role="status">{plural(done, "document")} read …</p>}
@@ -200,40 +201,40 @@ function Export({ name, selection, columns, close }: { name: string; selection: 
 }
 
 async function write(client: Client, name: string, selection: ListDocumentsOptions, format: Format, columns: string[], progress: (documents: number) => void, signal: AbortSignal) {
-  const parts = format === "csv" ? [new Blob([row(["id", ...columns, "position"])])] : []; // the browser may keep blobs on disk
+  const parts = format === "csv" ? [new Blob([row(["id", ...columns, "position"].map((head) => JSON.stringify(head)))])] : []; // the browser may keep blobs on disk
   let size = 0;
   let documents = 0;
-  const pages = client.pages(client.listDocuments(name, { ...selection, pageSize: 1000, signal }), { signal });
-  for await (const page of pages) {
-    const part = new Blob(page.documents.map((document) => (format === "csv" ? row([document.id, ...columns.map((field) => document.document[field] as JSONValue), document.position]) : line(document))));
+  for await (const page of client.pageTexts(operations.listDocuments, [name], { ...selection, pageSize: 1000, signal })) {
+    const texts = members(new Map(members(page)).get("documents")!).map(([, text]) => text);
+    const part = new Blob(texts.map((text) => (format === "csv" ? rowOf(text, columns) : text + "\n")));
     parts.push(part);
     size += part.size;
-    documents += page.documents.length;
+    documents += texts.length;
     progress(documents);
-    if (documents >= exported || size >= exportedBytes) return { file: new Blob(parts, { type: kinds[format] }), documents, more: true };
+    if (documents >= exported || size >= savedBytes) return { file: new Blob(parts, { type: kinds[format] }), documents, more: true };
   }
   return { file: new Blob(parts, { type: kinds[format] }), documents, more: false };
 }
 
 const kinds: Record<Format, string> = { ndjson: "application/x-ndjson", csv: "text/csv" };
 
-const line = ({ id, position, document }: Document): string => JSON.stringify({ id, position, document }) + "\n";
-
-const row = (values: Array<JSONValue | undefined>): string => values.map(csvCell).join(",") + "\r\n";
-
-/** A text that a spreadsheet would take for a formula begins with an apostrophe: documents have what others have sent. */
-function csvCell(value: JSONValue | undefined): string {
-  if (value === undefined || value === null) return "";
-  const text = typeof value === "string" ? value.replace(/^(?=[=+\-@\t\r])/, "'") : typeof value === "object" ? JSON.stringify(value) : String(value);
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+/** The row of a document, from the JSON that the service sends. */
+function rowOf(text: string, columns: string[]): string {
+  const parts = new Map(members(text));
+  const fields = new Map(members(parts.get("document")!));
+  return row([parts.get("id"), ...columns.map((field) => fields.get(field)), parts.get("position")]);
 }
 
-function save(file: Blob, name: string): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(file);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+const row = (values: Array<string | undefined>): string => values.map(csvCell).join(",") + "\r\n";
+
+/**
+ * A cell with a JSON value. A text that a spreadsheet would take for a formula begins with an apostrophe: documents have what
+ * others have sent.
+ */
+function csvCell(json = "null"): string {
+  if (json === "null") return "";
+  const text = json.startsWith('"') ? (JSON.parse(json) as string).replace(/^(?=[=+\-@\t\r])/, "'") : json;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
 function Shown({ name, id }: { name: string; id: string }) {

@@ -1,7 +1,9 @@
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Client, NewRebuild, Rebuild } from "../../../../client/typescript/src/index.js";
 import { useData } from "../data";
-import { count, duration, plural } from "../format";
+import { bytes, count, duration, plural } from "../format";
 import { go, href, Link, usePlace } from "../router";
+import { save, savedBytes } from "../save";
 import { useMay, useSession } from "../session";
 import { ask, Await, Badge, Button, Empty, Facts, Panel, Progress, Table, Time, Title, toast } from "../ui";
 import { Changes } from "./streams";
@@ -153,12 +155,57 @@ function Actions({ of: r, reload }: { of: Rebuild; reload: () => void }) {
   );
 }
 
-function Comparison({ of: { difference } }: { of: Rebuild }) {
+/** Reads the documents that differ, as lines of JSON, without the empty lines that keep the connection alive. */
+async function readDifference(client: Client, { projection, id }: Rebuild, progress: (size: number) => void, signal: AbortSignal) {
+  const parts: Blob[] = []; // the browser may keep blobs on disk
+  let size = 0;
+  let lineEnded = true;
+  const lines = (await client.exportDifference(projection, id, { signal })).body!.pipeThrough(new TextDecoderStream()).getReader();
+  for (let chunk = await lines.read(); !chunk.done; chunk = await lines.read()) {
+    const text: string = (lineEnded ? chunk.value.replace(/^\n+/, "") : chunk.value).replace(/\n{2,}/g, "\n");
+    if (text === "") continue;
+    lineEnded = text.endsWith("\n");
+    const part = new Blob([text]);
+    parts.push(part);
+    size += part.size;
+    progress(size);
+    if (size >= savedBytes) {
+      await lines.cancel();
+      return { file: new Blob(parts, { type: "application/x-ndjson" }), more: true };
+    }
+  }
+  return { file: new Blob(parts, { type: "application/x-ndjson" }), more: false };
+}
+
+function SaveDifference({ of: r }: { of: Rebuild }) {
+  const { client } = useSession();
+  const [read, setRead] = useState<number>();
+  const controller = useRef(new AbortController());
+  useEffect(() => () => controller.current.abort(new DOMException("the page was left", "AbortError")), []);
+  const run = async () => {
+    setRead(0);
+    try {
+      const { file, more } = await readDifference(client, r, setRead, controller.current.signal);
+      save(file, `${r.projection}-difference.ndjson`);
+      toast(more ? `Saved the first ${bytes(savedBytes)}. For all: manifold rebuild diff ${r.projection} -o ndjson` : "Saved all differences");
+    } catch (error) {
+      if (!controller.current.signal.aborted) throw error;
+    } finally {
+      setRead(undefined);
+    }
+  };
+  return <>{read !== undefined && <span role="status" class="muted">{bytes(read)} read …</span>}<Button onPress={run}>Save all differences</Button></>;
+}
+
+function Comparison({ of: r }: { of: Rebuild }) {
+  const { caller } = useSession();
+  const may = useMay();
+  const { difference } = r;
   if (!difference) return null;
   const kinds = { new: "ok", gone: "bad", changed: "warn" } as const;
   return (
     <>
-      <Panel title="Difference to the live documents">
+      <Panel title="Difference to the live documents" actions={r.state === "awaiting-approval" && (caller.tenant ? may("documents:read") : may("operator")) && <SaveDifference of={r} />}>
         <div class="figures">
           {([["New", difference.new], ["Gone", difference.gone], ["Changed", difference.changed], ["Same", difference.same]] as const).map(([name, n]) => (
             <div class="figure" key={name}><p class="muted">{name}</p><p class="value">{count(n)}</p></div>
