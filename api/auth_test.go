@@ -26,11 +26,11 @@ func TestOpenStreamsEndWithTheirKey(t *testing.T) {
 		a.appendLongLog()
 		response := a.open("GET", "/v1/streams/$all", nil, "Accept", ndjson)
 		defer response.Body.Close()
-		n, err := io.CopyN(io.Discard, response.Body, 1000)
+		_, err := io.CopyN(io.Discard, response.Body, 1000)
 		must(t, err)
 		suspend(a)
 		// It is read slowly, so that it does not end before the key is checked again, however busy the machine is.
-		var read int64
+		var n, read int64
 		for ends, deadline := false, time.After(patience); err == nil && !ends; read += n {
 			n, err = io.CopyN(io.Discard, response.Body, 100_000)
 			select {
