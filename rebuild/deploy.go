@@ -45,7 +45,7 @@ func (r *Rebuilds) deploy(ctx context.Context, owner domain.TenantID, given doma
 		p, err := r.config.Store.Projection(ctx, id)
 		if domain.IsCode(err, domain.CodeNotFound) {
 			if revision != nil && *revision != 0 {
-				return Deployment{}, domain.Errorf(domain.CodePreconditionFailed, "", "there is no projection %q any more", id.Name)
+				return Deployment{}, domain.Errorf(domain.CodePreconditionFailed, "", "there is no longer a projection %q", id.Name)
 			}
 			p, err = r.config.Catalog.Create(ctx, owner, given, by)
 			if err == nil {
