@@ -38,7 +38,7 @@ func DisposableSettings() Settings {
 		"max_wal_size":               "1GB",
 		"min_wal_size":               "32MB",
 		"checkpoint_timeout":         "30min",
-		"autovacuum_naptime":         "10s", // tables grow from nothing within seconds, and their statistics must follow
+		"autovacuum_naptime":         "5s", // tables grow from nothing within seconds, and their statistics must follow
 		"jit":                        "off",
 		"max_locks_per_transaction":  "256",
 		"dynamic_shared_memory_type": "mmap", // in the data folder, and removed with it
