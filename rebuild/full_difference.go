@@ -33,7 +33,7 @@ type DifferenceQuery struct {
 // at the first error of either.
 //
 // It reads both builds page by page, and holds one page of each. Events may arrive meanwhile, so a document may have
-// DifferenceUnsettled. Tenants that the rebuild leaves behind, as far as known, and deleted ones are left out.
+// DifferenceUnsettled. It leaves out deleted tenants, and those that the rebuild is known to leave behind.
 //
 // The error is domain.CodeConflict if the rebuild does not await approval, also if that ends meanwhile, and
 // domain.CodeUnsupported if there are no documents to compare.

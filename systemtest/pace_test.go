@@ -9,12 +9,12 @@ import (
 // on two processors, a database may not answer for ten seconds.
 var alone = os.Getenv("MANIFOLD_TEST_ALONE") != ""
 
-// within returns how long something may take that takes d on an idle machine of two processors. Some are half as fast.
+// within returns how long something may take that may take d alone.
 func within(d time.Duration) time.Duration {
 	if alone {
-		return 2 * d
+		return d
 	}
-	return 20 * d
+	return 10 * d
 }
 
 // patience is how long a test waits for what must happen. That takes so long only if it does not happen.

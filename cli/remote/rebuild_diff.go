@@ -22,9 +22,10 @@ func rebuildDiff(to *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "diff NAME [ID]",
 		Short: "List all documents that a rebuild would change",
-		Long: `Compare the documents of a rebuild that awaits approval with the live ones, as they are now, and list those that differ: new (+),
-gone (-), changed (~), and unsettled (?), which events have changed so recently that the difference may only mean that one of
-the builds has not seen them yet. -o ndjson writes a line for each, with both documents.`,
+		Long: `Compare the documents of a rebuild that awaits approval with the live ones, as they are now, and list
+those that differ: new (+), gone (-), changed (~), and unsettled (?). Events have changed an unsettled
+document so recently that perhaps only one of the builds has seen them. -o ndjson writes a line for
+each document, with both versions.`,
 		Example: `  manifold rebuild orders --definition orders.yaml --approve manual --detach
   manifold rebuild diff orders
   manifold rebuild diff orders -o ndjson > difference.ndjson`,

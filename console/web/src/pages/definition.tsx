@@ -143,7 +143,7 @@ function Overtaken({ name, base, newest, reload, keepMine }: { name: string; bas
       {comparing && (
         <Dialog title="What was changed since" close={() => setComparing(false)}>
           <Changes before={base.definition} after={newest.definition} />
-          <p>Continue with your text to save it in place of theirs: take over by hand what you want to keep of these changes.</p>
+          <p>Continue with your text to save it in place of theirs. Copy what you want to keep of these changes into it.</p>
           <div class="actions end">
             <Button onPress={() => setComparing(false)}>Close</Button>
             <Button tone="primary" onPress={keepMine}>Continue with my text</Button>
