@@ -39,6 +39,7 @@ var imports = map[string][]string{
 	"auth":                  {"domain", "pg", "tenant", "auth/oidc", "limits"},
 	"auth/oidc":             {"domain"},
 	"fairshare":             {"domain"},
+	"audit":                 {"domain"},
 	"members":               {"domain", "pg"},
 	"cloudevents":           {"domain"},
 	"delivery/consume":      {"domain", "delivery/group", "projection"},
@@ -90,7 +91,7 @@ var imports = map[string][]string{
 	"projection/totals":  {"domain", "drivers", "pg", "projection/registry"},
 
 	"api": {
-		"domain", "telemetry/tracing", "auth", "auth/oidc", "members", "tenant", "aggregate", "eventlog", "retention", "delivery/webhook", "fairshare", "cloudevents", "expr", "expr/filter", "projection",
+		"domain", "telemetry/tracing", "audit", "auth", "auth/oidc", "members", "tenant", "aggregate", "eventlog", "retention", "delivery/webhook", "fairshare", "cloudevents", "expr", "expr/filter", "projection",
 		"projection/folding", "projection/totals", "rebuild", "delivery/group", "delivery/report", "delivery/tail", "upcasting", "schema",
 		"api/access", "api/docs", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire", "console", "limits", "usage",
 	},
@@ -110,7 +111,7 @@ var imports = map[string][]string{
 
 	// The composition root.
 	"service": {
-		"domain", "telemetry/tracing", "config", "telemetry", "listen", "pg", "eventlog", "tables", "auth", "auth/oidc", "limits", "usage", "budget", "upcasting", "aggregate", "schema", "projection", "projection/folding", "projection/totals", "rebuild", "members",
+		"domain", "telemetry/tracing", "config", "telemetry", "listen", "pg", "eventlog", "tables", "audit", "auth", "auth/oidc", "limits", "usage", "budget", "upcasting", "aggregate", "schema", "projection", "projection/folding", "projection/totals", "rebuild", "members",
 		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "delivery/group", "delivery/tail", "delivery/consume", "delivery/webhook", "delivery/reactor", "delivery/report",
 		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "api", "api/problem",
 	},

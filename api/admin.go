@@ -44,6 +44,7 @@ func (s *Server) profiles() http.Handler {
 			err = credential.Require(auth.ScopeOperator)
 		}
 		if err != nil {
+			s.denied("profile")(request.Context(), err)
 			e, _ := problem.Of(err)
 			problem.Answer(w, request, s.requestIDs.Next(), e)
 			return

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -12,6 +13,9 @@ import (
 // authenticate returns the request's caller, or an error if its key has none of the operation's scopes. An operation
 // without scopes is open to everyone.
 func (s *Server) authenticate(request *http.Request, op *operation) (access.Caller, error) {
+	if ofAuditLog(request.Context()) && !op.auditLog {
+		return access.Caller{}, domain.Errorf(domain.CodeNotFound, "", "%s does not work on audit logs; leave /audit out", op.id)
+	}
 	if len(op.scopes) == 0 {
 		return access.Caller{}, nil
 	}
@@ -19,13 +23,27 @@ func (s *Server) authenticate(request *http.Request, op *operation) (access.Call
 	if err != nil {
 		return access.Caller{}, err
 	}
-	if err := s.admitHere(request.Context(), credential); err != nil {
+	caller, err := s.callerOf(request.Context(), credential)
+	if err != nil {
+		return access.Caller{}, &auth.DenialError{Credential: credential, Err: err}
+	}
+	if err := op.admit(caller.Credential); err != nil {
+		return access.Caller{}, &auth.DenialError{Credential: credential, Err: err}
+	}
+	return caller, nil
+}
+
+// callerOf returns the caller of a request: for the log of its tenant or, if the path says so, for the audit log.
+// It returns an error for a credential that this listener does not accept, or that may not read the audit log.
+func (s *Server) callerOf(ctx context.Context, credential auth.Credential) (access.Caller, error) {
+	if err := s.admitHere(ctx, credential); err != nil {
 		return access.Caller{}, err
 	}
-	if err := op.admit(credential); err != nil {
-		return access.Caller{}, err
+	if !ofAuditLog(ctx) {
+		return access.Caller{Tenant: credential.Tenant, Credential: credential}, nil
 	}
-	return access.Caller{Tenant: credential.Tenant, Credential: credential}, nil
+	granted, err := credential.ForAudit()
+	return access.Caller{Tenant: credential.Tenant.AuditLog(), Credential: granted}, err
 }
 
 // admit returns an error for a key without any of the operation's scopes. The key must have the scope for all

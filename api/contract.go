@@ -50,7 +50,15 @@ type operation struct {
 	needs      bool // the body is required
 	maxBody    int64
 	decoded    bool     // the handler decodes the body, and checks it against the contract
+	audited    *audited // nil: the operation is not administrative
+	auditLog   bool     // it also works on audit logs
 	verbatim   []string // members of the body that are any JSON and may be large
+}
+
+// audited is an operation's x-audit.
+type audited struct {
+	category string // of the thing that it changes
+	state    string // the operation that returns the thing, with the same path parameters; empty: there is none
 }
 
 // decodesItsBody reports whether the operation's handler decodes the body in one pass that also checks it. Consumers of
@@ -89,6 +97,12 @@ func loadContract() (*contract, error) {
 				o.scopes = append(o.scopes, auth.Scope(fmt.Sprint(scope)))
 			}
 			o.byCategory = op.Extensions["x-categories"] == true
+			o.auditLog = op.Extensions["x-audit-log"] == true
+			if given, ok := op.Extensions["x-audit"].(map[string]any); ok {
+				o.audited = &audited{}
+				o.audited.category, _ = given["category"].(string)
+				o.audited.state, _ = given["state"].(string)
+			}
 			for _, parameters := range []openapi3.Parameters{item.Parameters, op.Parameters} {
 				for _, parameter := range parameters {
 					if parameter.Value.In == openapi3.ParameterInQuery {

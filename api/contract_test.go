@@ -217,8 +217,12 @@ func TestDocumentedRequestsWork(t *testing.T) {
 
 	documented.run(a, "putAggregate", 200)
 	documented.run(a, "sendCommands", 200)
+	wantAudited(t, a, documented.done, func(scopes []any) bool {
 	documented.run(operator, "changeTenant", 200)
+		return fmt.Sprint(scopes[0]) != "operator" && fmt.Sprint(scopes[0]) != "operator:operate"
+	})
 	documented.run(operator, "deleteTenant", 202)
+	wantAudited(t, operator, documented.done, func(scopes []any) bool { return strings.HasPrefix(fmt.Sprint(scopes[0]), "operator") })
 	nobody := &actor{world: w}
 	for _, id := range []string{"livez", "readyz", "metrics", "contract", "asyncContract", "docs", "docsErrors"} {
 		documented.run(nobody, id, 200)

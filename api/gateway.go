@@ -10,6 +10,7 @@ import (
 	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/api/socket"
 	"github.com/manifold-es/manifold/api/wire"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/limits"
 )
@@ -27,13 +28,15 @@ func (s *Server) gateway(c echo.Context, _ access.Caller) error {
 	var admitted *access.Admission
 	if len(request.Header["Authorization"]) > 0 || request.URL.Query().Has("ticket") {
 		credential, err := s.credentialOf(request, true)
-		if err == nil {
-			err = credential.RequireSome(gateway.Scopes...)
-		}
 		if err != nil {
 			return err
 		}
-		known = access.Caller{Tenant: credential.Tenant, Credential: credential}
+		if known, err = s.callerOf(request.Context(), credential); err != nil {
+			return &auth.DenialError{Credential: credential, Err: err}
+		}
+		if err := known.Credential.RequireSome(gateway.Scopes...); err != nil {
+			return &auth.DenialError{Credential: credential, Err: err}
+		}
 		admitted, err = s.enterAll(request.Context(), known, limits.Connection)
 		s.setRateFields(c, known, limits.Connection)
 		if err != nil {
@@ -55,6 +58,7 @@ func (s *Server) gatewayConfig() gateway.Config {
 		Publish: func(ctx context.Context, caller access.Caller, p wire.Publication, batch domain.Append) (domain.Appended, error) {
 			return s.publishAll(ctx, caller, p, batch, "websocket")
 		},
+		Caller: s.callerOf, Denied: s.denied("gateway"),
 		Send: s.decide, Known: s.known,
 		Enter: func(ctx context.Context, caller access.Caller) (*access.Admission, error) {
 			return s.enterAll(ctx, caller, limits.Connection)

@@ -76,7 +76,7 @@ func (s *Server) enter(caller access.Caller) (*fairshare.Account, error) {
 	if !caller.Known() || caller.Credential.Operator {
 		return nil, nil
 	}
-	underWay := s.budgets.requests.Account(caller.Tenant)
+	underWay := s.budgets.requests.Account(caller.Credential.Tenant)
 	return underWay, underWay.Grow(1)
 }
 
@@ -103,7 +103,7 @@ func (s *Server) pass(ctx context.Context, caller access.Caller, kind limits.Kin
 }
 
 func limitsCaller(caller access.Caller) limits.Caller {
-	return limits.Caller{Tenant: caller.Tenant, Key: domain.UUID(caller.Credential.KeyID), Limits: caller.Credential.Limits}
+	return limits.Caller{Tenant: caller.Credential.Tenant, Key: domain.UUID(caller.Credential.KeyID), Limits: caller.Credential.Limits}
 }
 
 // setRateFields says in the answer's header what the caller's limits leave.

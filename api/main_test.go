@@ -20,6 +20,7 @@ import (
 
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/audit"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/auth/oidc/oidctest"
 	"github.com/manifold-es/manifold/budget"
@@ -58,6 +59,7 @@ type world struct {
 	server  *api.Server
 	handler http.Handler
 	shared  bool
+	audit   *audit.Recorder // appends denied requests only when a test flushes it
 }
 
 // setup says how a world differs from the usual one. All fields are optional.
@@ -211,9 +213,10 @@ func (c setup) start(t testing.TB) *world {
 	removal := retention.New(retention.Config{
 		Store: s.RetentionTables, Holders: []retention.Holder{s, catalog}, Owns: func(domain.TenantID) bool { return true }, Log: quiet, Grace: -1, Share: 1,
 	})
+	w.audit = audit.New(audit.Config{Append: s.Append, Log: logger, Every: time.Hour})
 	config := api.Config{
 		Log: s.Log, Appends: schemas, Schemas: schemas, Keys: keys, KeyTables: s.KeyTables, LimitTables: s.LimitTables, UsageTables: s.UsageTables, Limits: limiter, Tenants: s.TenantTables, Members: s.MemberTables, Aggregates: states, Commands: aggregate.NewCommands(states, schemas, nil),
-		Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal, Reports: reports, Totals: sums,
+		Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal, Reports: reports, Totals: sums, Audit: w.audit,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),
 		Logger:  logger,

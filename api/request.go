@@ -37,6 +37,7 @@ func (s *Server) serve(w http.ResponseWriter, request *http.Request) {
 	_ = control.SetReadDeadline(now.Add(min(unknownPatience, s.timeout+s.stallTimeout)))
 	_ = control.SetWriteDeadline(now.Add(s.timeout + s.stallTimeout))
 	canonicalPath(request.URL)
+	request = routeAudit(request)
 	s.echo.ServeHTTP(w, request)
 }
 

@@ -25,8 +25,15 @@ func (s operations) GetRetention(ctx context.Context, caller access.Caller, requ
 	return openapi.OK(retentionOf(policy)), err
 }
 
+// minAuditAge is how long an event stays in an audit log at least, so that nobody can soon remove the traces of an action.
+const minAuditAge = 90 * 24 * time.Hour
+
 func (s operations) PutRetention(ctx context.Context, caller access.Caller, request openapi.PutRetentionRequest) (*openapi.Response, error) {
-	policy, created, err := s.config.Retention.Put(ctx, caller.Tenant, policyOf(request.Category, request.Body))
+	wanted := policyOf(request.Category, request.Body)
+	if caller.Tenant.IsAuditLog() && (wanted.MaxAge < minAuditAge || wanted.MaxCount > 0 || wanted.Compact) {
+		return nil, domain.Errorf(domain.CodeInvalidRequest, "maxAge", "an audit log keeps events for at least %d seconds (90 days): give maxAge alone, and at least that", int64(minAuditAge/time.Second))
+	}
+	policy, created, err := s.config.Retention.Put(ctx, caller.Tenant, wanted)
 	return openapi.CreatedIf(created, retentionOf(policy)), err
 }
 

@@ -72,7 +72,11 @@ func (s *Server) register(method, path string, kind routeKind, handle handler) e
 	if op == nil {
 		return fmt.Errorf("%s %s has a handler, but is not in openapi.yaml", method, path)
 	}
+	if op.audited != nil && kind != plain {
+		return fmt.Errorf("%s is administrative (x-audit), but its answer is a stream", op.id)
+	}
 	e := &endpoint{s, op, route, kind, handle}
+	s.endpoints[op.id] = e
 	s.echo.Add(method, route, e.answer)
 	if method == http.MethodGet {
 		s.echo.Add(http.MethodHead, route, e.answer)
@@ -91,6 +95,9 @@ func (e *endpoint) answer(c echo.Context) error {
 	request = request.WithContext(ctx)
 	request.Body = body
 	c.SetRequest(request)
+	if ofAuditLog(ctx) {
+		linkAudit(c)
+	}
 	e.guard(c, func(c echo.Context) error {
 		// The deadline is set before an error is answered: writing a long answer sends it, and waits for the body.
 		// A WebSocket's connection has its own deadlines.
@@ -99,7 +106,11 @@ func (e *endpoint) answer(c echo.Context) error {
 				setReadDeadline(c, time.Now().Add(unreadPatience))
 			}
 		}()
-		return e.admit(c, body)
+		err := e.admit(c, body)
+		if err != nil {
+			e.denied(e.op.id)(c.Request().Context(), err)
+		}
+		return err
 	})
 	endSpan(span, c.Response().Status)
 	duration := time.Since(start)
@@ -153,9 +164,10 @@ func (e *endpoint) admit(c echo.Context, body *transfer.ClientBody) (err error) 
 		return err
 	}
 	defer underWay.Close()
+	defer func() { err = asDenied(err, caller) }()
 	if caller.Known() && !caller.Credential.Operator {
 		// A delayed request keeps only its place: it still counts towards the tenant's limit.
-		defer func() { e.delayRefusal(request.Context(), caller.Tenant, err) }()
+		defer func() { e.delayRefusal(request.Context(), caller.Credential.Tenant, err) }()
 	}
 	kind := e.limitedAs()
 	pass, err := e.pass(request.Context(), caller, kind)
@@ -193,9 +205,9 @@ func (e *endpoint) admit(c echo.Context, body *transfer.ClientBody) (err error) 
 	if e.kind != upload {
 		request.Body = http.MaxBytesReader(c.Response(), request.Body, e.op.maxBody)
 	}
-	account := e.budgets.bodies.Account(caller.Tenant)
+	account := e.budgets.bodies.Account(caller.Credential.Tenant)
 	defer account.Close()
-	if err := e.op.check(request, pathParams(c), account, e.budgets.checking.Account(caller.Tenant)); err != nil {
+	if err := e.op.check(request, pathParams(c), account, e.budgets.checking.Account(caller.Credential.Tenant)); err != nil {
 		return err
 	}
 	if unwanted {
@@ -236,7 +248,7 @@ func (e *endpoint) handleInTime(c echo.Context, caller access.Caller) error {
 		return err
 	}
 	c.SetRequest(request.WithContext(fairshare.With(ctx, room)))
-	return e.compressor.Run(request.Context(), c, caller.ShareOf(), func() error { return e.handle(c, caller) })
+	return e.compressor.Run(request.Context(), c, caller.ShareOf(), func() error { return e.run(c, caller) })
 }
 
 // handleStream calls the handler as long as its caller's key is valid and, for a follower, the process does not stop.

@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/api/socket"
 	"github.com/manifold-es/manifold/api/transfer"
+	"github.com/manifold-es/manifold/audit"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/auth/oidc"
 	"github.com/manifold-es/manifold/delivery/group"
@@ -73,6 +75,7 @@ type Config struct {
 	Retention   *retention.Retention
 	Reports     *report.Reporter
 	Totals      *totals.Totals
+	Audit       *audit.Recorder
 
 	// Docs has the repository's pages, for /docs. If it is nil, only the contract and the error codes are there.
 	Docs fs.FS
@@ -84,6 +87,8 @@ type Config struct {
 	AdminMetrics bool
 	// AdminOperator makes AdminHandler the only one that accepts operator keys.
 	AdminOperator bool
+	// Address returns the address of the client of ctx's request, for audit logs; optional.
+	Address func(ctx context.Context) netip.Addr
 	// Limits holds callers to the limits of their tenant and key; optional.
 	Limits *limits.Limiter
 	// TenantRequests limits the concurrent requests and WebSockets of one tenant; 0: no limit.
@@ -141,6 +146,7 @@ type Server struct {
 	compressor   transfer.Compressor
 	budgets      budgets
 	refusals     refusals
+	endpoints    map[string]*endpoint // by the id of the operation
 	timeout      time.Duration
 	stallTimeout time.Duration
 	recheck      time.Duration
@@ -166,7 +172,7 @@ func New(config Config) (*Server, error) {
 	}
 	s := &Server{
 		log: config.Logger, config: config, contract: contract, compressor: compressor, echo: echo.New(),
-		budgets: budgets,
+		budgets: budgets, endpoints: make(map[string]*endpoint),
 		timeout: config.Timeout, stallTimeout: config.StallTimeout, recheck: config.Recheck, heartbeat: config.Heartbeat, authTimeout: config.AuthTimeout, ending: socket.NewEnding(), deliveries: tracing.NewDeliveries(config.Tracer),
 		requestIDs: problem.NewRequestIDs(),
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/audit"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/client"
 	"github.com/manifold-es/manifold/domain"
@@ -143,7 +144,7 @@ func TestReadiness(t *testing.T) {
 func TestObserverIsToldRoutesNotPaths(t *testing.T) {
 	t.Parallel()
 	var seen []string
-	server, err := api.New(api.Config{Observer: api.Observer{Request: func(method, route string, status int, duration time.Duration) {
+	server, err := api.New(api.Config{Audit: audit.New(audit.Config{}), Observer: api.Observer{Request: func(method, route string, status int, duration time.Duration) {
 		seen = append(seen, method+" "+route+" "+http.StatusText(status))
 	}}})
 	must(t, err)

@@ -131,7 +131,8 @@ func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, erro
 	if subtle.ConstantTimeCompare(hash[:], found.key.Hash[:]) != 1 {
 		return Credential{}, unauthenticated()
 	}
-	return k.admit(ctx, found, name, unauthenticated)
+	credential, err := k.admit(ctx, found, name, unauthenticated)
+	return credential, asDenial(err, Credential{Tenant: tenant, KeyID: name.id, Name: found.key.Name})
 }
 
 // Refresh reads a credential's key again, for long-lived connections: the key may have expired or been revoked. It does

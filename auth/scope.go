@@ -18,14 +18,15 @@ const (
 	ScopeProjectionsWrite   Scope = "projections:write"
 	ScopeSubscriptionsWrite Scope = "subscriptions:write" // create, seek and delete groups; replay and discard dead letters
 	ScopeTenantAdmin        Scope = "tenant:admin"
-	ScopeOperator           Scope = "operator" // what destroys tenants' data, or gives access to it
+	ScopeAuditRead          Scope = "audit:read" // read the tenant's audit log; see Credential.ForAudit
+	ScopeOperator           Scope = "operator"   // what destroys tenants' data, or gives access to it
 	ScopeOperatorOperate    Scope = "operator:operate"
 	ScopeOperatorRead       Scope = "operator:read"
 )
 
 // TenantScopes are the scopes that a tenant's key can have, in display order.
 var TenantScopes = [...]Scope{
-	ScopeEventsAppend, ScopeEventsRead, ScopeEventsConsume, ScopeCommandsSend, ScopeDocumentsRead, ScopeProjectionsWrite, ScopeSubscriptionsWrite, ScopeTenantAdmin,
+	ScopeEventsAppend, ScopeEventsRead, ScopeEventsConsume, ScopeCommandsSend, ScopeDocumentsRead, ScopeProjectionsWrite, ScopeSubscriptionsWrite, ScopeTenantAdmin, ScopeAuditRead,
 }
 
 // categoryScopes are the scopes that can be granted for some categories only. They concern events, which have a

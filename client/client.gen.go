@@ -2334,7 +2334,7 @@ type SchemaVersion struct {
 }
 
 // Scope What a key may do: `events:append`, `events:read`, `events:consume`, `documents:read`, `projections:write`,
-// `subscriptions:write` or `tenant:admin`. Those of events and subscriptions can be for some categories only:
+// `subscriptions:write`, `tenant:admin` or `audit:read`. Those of events and subscriptions can be for some categories only:
 // `events:append:heartbeat.*`, where segments are what stands between dots, `*` is one of them and `**` any number, none as
 // well. `!events:read:billing.**` excludes categories from the scopes that follow it.
 //

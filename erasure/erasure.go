@@ -22,7 +22,10 @@ type Options struct {
 	Rows     *Postgres
 	Drivers  map[string]drivers.Driver // by the name of the database
 	Log      *slog.Logger
-	Every    time.Duration // between two scans for tenants to erase; 0: 10 s
+	// Erased records that everything of a tenant was removed. It is called before the tenant is marked deleted, and again
+	// if that fails; the tenant is deleted once it has succeeded. Nil: nothing is recorded.
+	Erased func(ctx context.Context, tenant domain.TenantID) error
+	Every  time.Duration // between two scans for tenants to erase; 0: 10 s
 
 	// Settle is how long work that began before a step may continue after it. Such work is a request whose key was
 	// accepted before the tenant was deleting, or a save of events that were read before the log was erased. Settle
@@ -116,6 +119,14 @@ func (e *Eraser) advance(ctx context.Context, tenant domain.TenantID, p *progres
 	}
 	if err := e.dropDocuments(ctx, tenant); err != nil {
 		return err
+	}
+	if e.options.Erased != nil {
+		if err := e.options.Rows.EraseRows(ctx, tenant); err != nil {
+			return err
+		}
+		if err := e.options.Erased(ctx, tenant); err != nil {
+			return fmt.Errorf("record the erasure: %w", err)
+		}
 	}
 	if err := e.options.Rows.EraseTenant(ctx, tenant); err != nil {
 		return err

@@ -36,36 +36,43 @@ func (s *Postgres) EraseLog(ctx context.Context, tenant domain.TenantID) error {
 	if _, err := s.db.System.Exec(ctx, "delete from keys k where k.tenant_id = $1", tenant); err != nil {
 		return pg.Unavailable(fmt.Errorf("erase keys: %w", err))
 	}
-	for _, table := range webhook.Tables {
-		if err := s.eraseTable(ctx, tenant, table); err != nil {
+	for _, log := range logsOf(tenant) {
+		if err := s.eraseTables(ctx, log, webhook.Tables[:]); err != nil {
 			return err
 		}
-	}
-	if err := s.webhooks.TellWebhooks(ctx, tenant); err != nil {
-		return err
-	}
-	for _, table := range logTables {
-		if err := s.eraseTable(ctx, tenant, table); err != nil {
+		if err := s.webhooks.TellWebhooks(ctx, log); err != nil {
+			return err
+		}
+		if err := s.eraseTables(ctx, log, logTables[:]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// EraseTenant removes every row of a tenant, in slices, and then marks the tenant deleted. Its record stays, and its
-// name becomes free. It returns domain.CodeConflict unless the tenant is deleting or deleted; a deleted tenant is
-// erased once more. It may be repeated and interrupted at any point. The store does not hold documents: they must be
-// removed before, while the rows that say where they are still exist.
-func (s *Postgres) EraseTenant(ctx context.Context, tenant domain.TenantID) error {
+// logsOf returns what owns a tenant's rows: the tenant and its audit log.
+func logsOf(tenant domain.TenantID) []domain.TenantID {
+	return []domain.TenantID{tenant, tenant.AuditLog()}
+}
+
+// EraseRows removes every row of a tenant, in slices, but its record. It returns domain.CodeConflict unless the tenant is
+// deleting or deleted; a deleted tenant is erased once more. It may be repeated and interrupted at any point. The store
+// does not hold documents: they must be removed before, while the rows that say where they are still exist.
+func (s *Postgres) EraseRows(ctx context.Context, tenant domain.TenantID) error {
 	if err := s.EraseLog(ctx, tenant); err != nil {
 		return err
 	}
-	for _, table := range otherTables {
-		if err := s.eraseTable(ctx, tenant, table); err != nil {
+	for _, log := range logsOf(tenant) {
+		if err := s.eraseTables(ctx, log, otherTables[:]); err != nil {
 			return err
 		}
 	}
-	if err := s.registry.ForgetExamples(ctx, tenant); err != nil {
+	return s.registry.ForgetExamples(ctx, tenant)
+}
+
+// EraseTenant is EraseRows, and then marks the tenant deleted. Its record stays, and its name becomes free.
+func (s *Postgres) EraseTenant(ctx context.Context, tenant domain.TenantID) error {
+	if err := s.EraseRows(ctx, tenant); err != nil {
 		return err
 	}
 	_, err := s.db.System.Exec(ctx,
@@ -88,6 +95,16 @@ func (s *Postgres) checkDeleting(ctx context.Context, tenant domain.TenantID) er
 		return pg.Unavailable(fmt.Errorf("read the tenant's state: %w", err))
 	case state != domain.TenantDeleting && state != domain.TenantDeleted:
 		return domain.Errorf(domain.CodeConflict, "", "tenant %s is %s; only one that is deleting is erased", tenant, state)
+	}
+	return nil
+}
+
+// eraseTables removes a tenant's rows from tables, in their order.
+func (s *Postgres) eraseTables(ctx context.Context, tenant domain.TenantID, tables []string) error {
+	for _, table := range tables {
+		if err := s.eraseTable(ctx, tenant, table); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -254,7 +254,7 @@ func (a *attempt) lock(ctx context.Context) error {
 		}
 		a.x.Send(&makeLog, [][]byte{tenant}, nil)
 		a.x.Send(&lockLog, [][]byte{tenant}, row)
-		if a.w.store.inline != nil && !a.log.plain {
+		if a.w.store.inline != nil && !a.log.plain && !a.w.tenant.IsAuditLog() {
 			a.x.Send(&beginInline, [][]byte{tenant}, nil)
 			a.x.Send(&lockLog, [][]byte{tenant}, row)
 		}

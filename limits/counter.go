@@ -62,7 +62,7 @@ func (c *Counter) Count(ctx context.Context) error {
 		return err
 	}
 	tenants = slices.DeleteFunc(tenants, func(tenant domain.TenantID) bool {
-		return !c.Settings.of(tenant).countsStored() || !c.Owns(tenant)
+		return tenant.IsAuditLog() || !c.Settings.of(tenant).countsStored() || !c.Owns(tenant)
 	})
 	var errs []error
 	for len(tenants) > 0 { // a slice of each in turn

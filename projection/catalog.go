@@ -29,6 +29,12 @@ type Store struct {
 	*tenants.Tenants
 }
 
+// Heads is eventlog.Log.Heads without audit logs, which projections do not fold.
+func (s Store) Heads(ctx context.Context, since time.Time) ([]domain.Head, error) {
+	heads, err := s.Log.Heads(ctx, since)
+	return slices.DeleteFunc(heads, func(head domain.Head) bool { return head.Tenant.IsAuditLog() }), err
+}
+
 // CatalogConfig configures a Catalog.
 type CatalogConfig struct {
 	Store     Store

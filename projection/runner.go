@@ -121,6 +121,9 @@ func retrySchedule(s domain.RetrySchedule) domain.RetrySchedule {
 // Wake reports that a tenant's log has grown. It returns at once and is safe for concurrent use, even before and after
 // Run.
 func (r *Runner) Wake(head domain.Head) {
+	if head.Tenant.IsAuditLog() {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.wake(head)

@@ -34,6 +34,7 @@ func (p *Process) startBackground(ctx context.Context) {
 	start("read limits", p.limits.Run)
 	start("lease limits", p.limiter.Run)
 	start("save usage", p.meter.Run)
+	start("record denied requests", p.audit.Run)
 	start("follow changes of schemas", func(ctx context.Context) error {
 		return p.store.ListenSchemas(ctx, p.noticeSchemas)
 	})
@@ -106,7 +107,7 @@ func (p *Process) startBackground(ctx context.Context) {
 		return p.store.ListenRetention(ctx, p.retention.Notice)
 	})
 	start("erase tenants", erasure.New(erasure.Options{
-		Tenants: p.store.TenantTables, Registry: p.store.Registry, Rows: p.store.ErasureTables, Drivers: p.drivers, Log: p.log,
+		Tenants: p.store.TenantTables, Registry: p.store.Registry, Rows: p.store.ErasureTables, Drivers: p.drivers, Erased: p.audit.Erased, Log: p.log,
 		Settle: time.Minute + p.config.Database.ReplicaLag, // a replica may show an erased log for as long
 	}).Run)
 	p.background.spawn("deploy projections", func() { p.deployRest(ctx) })

@@ -15,6 +15,7 @@ import (
 
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/audit"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/auth/oidc"
 	"github.com/manifold-es/manifold/budget"
@@ -62,6 +63,7 @@ type Process struct {
 	limits      *limits.Settings // of all tenants
 	limiter     *limits.Limiter
 	meter       *usage.Meter
+	audit       *audit.Recorder
 	budget      *budget.Requests // limits the cost of requests that fold
 	upcasters   *upcasting.Upcasters
 	schemas     *schema.Schemas

@@ -8,6 +8,7 @@ import (
 
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/api"
+	"github.com/manifold-es/manifold/audit"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/budget"
 	"github.com/manifold-es/manifold/config"
@@ -87,6 +88,7 @@ func (p *Process) wire(e Extensions) error {
 	if p.keys, err = auth.NewKeys(auth.Config{Store: p.store.KeyTables, Operators: operators, Tokens: p.tokens, TokenRules: rules, Address: listen.ClientAddress, Log: p.log}); err != nil {
 		return err
 	}
+	p.audit = audit.New(audit.Config{Append: p.store.Append, Log: p.log})
 	p.meter = usage.NewMeter(p.store.UsageTables, p.log)
 	configured := p.config.Limits
 	p.budget = budget.New(budget.Limits{Places: configured.Folds, TenantPlaces: configured.TenantFolds, Steps: configured.FoldSteps, Time: configured.FoldTime, Used: func(tenant domain.TenantID) func(int) { return p.meter.Of(tenant).Steps }})
@@ -139,7 +141,7 @@ func (p *Process) wireAPI(e Extensions, appends appender, commands *aggregate.Co
 	p.api, err = api.New(api.Config{
 		Log: p.store.Log, Appends: appends, Commands: commands, Keys: p.keys, KeyTables: p.store.KeyTables, LimitTables: p.store.LimitTables, UsageTables: p.store.UsageTables, Tenants: p.store.TenantTables,
 		Members: p.store.MemberTables, Aggregates: p.states, Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters, Schemas: p.schemas,
-		Limits: p.limiter, Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention, Reports: p.reports, Totals: p.totals,
+		Limits: p.limiter, Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention, Reports: p.reports, Totals: p.totals, Audit: p.audit, Address: listen.ClientAddress,
 		Tokens: p.tokens, SignIns: p.signIns(),
 		Docs: e.Docs, Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log, Tracer: p.tracer,
 		BodyBytes: int64(p.config.Limits.QueueBytes), TenantBodyBytes: int64(p.config.Limits.TenantQueueBytes),

@@ -23,8 +23,11 @@ func scanTenant(row pgx.CollectableRow) (domain.Tenant, error) {
 // CreateTenant creates a tenant. State is active if empty, and CreatedAt is now if zero. It returns
 // domain.CodeAlreadyExists if another tenant that is not deleted has the name, or if the id was ever used.
 func (s *Tenants) CreateTenant(ctx context.Context, tenant domain.Tenant) error {
-	if tenant.ID == domain.Everyone {
+	switch {
+	case tenant.ID == domain.Everyone:
 		return domain.Errorf(domain.CodeInvalidRequest, "id", "the nil UUID is no tenant's id")
+	case tenant.ID.IsAuditLog():
+		return domain.Errorf(domain.CodeInvalidRequest, "id", "%s is reserved: UUIDs of version 10 name audit logs; use another version", tenant.ID)
 	}
 	if tenant.State == "" {
 		tenant.State = domain.TenantActive

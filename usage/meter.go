@@ -94,9 +94,9 @@ func NewMeter(store *Postgres, log *slog.Logger) *Meter {
 	return &Meter{store: store, log: log, writer: domain.NewUUID(), tenants: make(map[domain.TenantID]*Counter)}
 }
 
-// Of returns the counter of a tenant. It stays valid.
+// Of returns the counter of a tenant. It stays valid. Everyone and audit logs have none.
 func (m *Meter) Of(tenant domain.TenantID) *Counter {
-	if m == nil || tenant == domain.Everyone {
+	if m == nil || tenant == domain.Everyone || tenant.IsAuditLog() {
 		return nil
 	}
 	m.mu.RLock()

@@ -12,7 +12,7 @@ import (
 
 // Caller identifies the client for which a request acts.
 type Caller struct {
-	Tenant     domain.TenantID // domain.Everyone for the operator
+	Tenant     domain.TenantID // domain.Everyone for the operator; an audit log's id for requests about that
 	Credential auth.Credential
 }
 
@@ -38,7 +38,7 @@ func (c Caller) ShareOf() domain.TenantID {
 	if !c.Known() {
 		return nobody
 	}
-	return c.Tenant
+	return c.Credential.Tenant
 }
 
 // Allow returns nil if the caller has one of scopes for the events of a category, and otherwise the error for the

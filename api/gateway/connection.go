@@ -21,6 +21,7 @@ import (
 	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/api/socket"
 	"github.com/manifold-es/manifold/api/transfer"
+	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/fairshare"
 )
@@ -280,17 +281,14 @@ func (g *connection) authenticate(m *clientMessage) error {
 	}
 	ctx, cancel := context.WithTimeout(g.work, g.config.Timeout)
 	defer cancel()
-	credential, err := g.config.Keys.Authenticate(ctx, key)
-	if err == nil {
-		err = credential.RequireSome(Scopes...)
-	}
+	known, err := g.identify(ctx, key)
 	if err != nil {
+		g.config.Denied(ctx, err)
 		if e, ok := errors.AsType[*domain.Error](err); ok && e.Where == "Authorization" {
 			err = domain.Errorf(e.Code, "key", "%s", e.Message)
 		}
 		return err
 	}
-	known := access.Caller{Tenant: credential.Tenant, Credential: credential}
 	if g.admitted, err = g.config.Enter(ctx, known); err != nil {
 		return err
 	}
@@ -298,8 +296,24 @@ func (g *connection) authenticate(m *clientMessage) error {
 		return nil // too late: the connection is ending
 	}
 	g.accept(known)
-	g.answer(replyTo(opOK, m.id).text("tenant", credential.Tenant.String()).end())
+	g.answer(replyTo(opOK, m.id).text("tenant", known.Credential.Tenant.String()).end())
 	return nil
+}
+
+// identify returns the caller with a key that may use the gateway.
+func (g *connection) identify(ctx context.Context, key string) (access.Caller, error) {
+	credential, err := g.config.Keys.Authenticate(ctx, key)
+	if err != nil {
+		return access.Caller{}, err
+	}
+	known, err := g.config.Caller(ctx, credential)
+	if err == nil {
+		err = known.Credential.RequireSome(Scopes...)
+	}
+	if err != nil {
+		return access.Caller{}, &auth.DenialError{Credential: credential, Err: err}
+	}
+	return known, nil
 }
 
 // accept accepts a caller, and ends the connection if its key is refused later.
@@ -340,6 +354,9 @@ func (g *connection) answer(message []byte) { _ = g.sendQueue.send(g.sending, me
 
 // refuse answers a message with an error.
 func (g *connection) refuse(id string, err error) {
+	if g.caller.Known() && problem.IsRefusal(err) {
+		g.config.Denied(g.work, &auth.DenialError{Credential: g.caller.Credential, Err: err})
+	}
 	g.answer(replyTo(opErr, id).problem(g.problem(err)).end())
 }
 

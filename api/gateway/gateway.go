@@ -31,6 +31,10 @@ type Config struct {
 	Groups *group.Groups
 	Tails  *tail.Tails
 	Keys   *auth.Keys
+	// Caller returns the caller with a credential.
+	Caller func(ctx context.Context, credential auth.Credential) (access.Caller, error)
+	// Denied counts refused operations.
+	Denied func(ctx context.Context, err error)
 	// Publish appends the messages of a publication, whose append is batch.
 	Publish func(ctx context.Context, caller access.Caller, p wire.Publication, batch domain.Append) (domain.Appended, error)
 	// Send sends a command.

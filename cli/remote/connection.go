@@ -23,6 +23,7 @@ type connection struct {
 	variables []string  // the environment variables that may contain the key
 	variable  string    // the one that does; empty: none is set
 	profile   string    // --profile
+	base      string    // of the paths: /audit, or empty
 	signedIn  *signedIn // of the profile, instead of a key; nil: none
 }
 
@@ -139,7 +140,7 @@ func (c *connection) open() (*client.Client, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	return client.NewClient(c.url, client.WithKeys(c.currentKey), client.WithHTTPClient(reaching{c.url}))
+	return client.NewClient(strings.TrimSuffix(c.url, "/")+c.base, client.WithKeys(c.currentKey), client.WithHTTPClient(reaching{c.url}))
 }
 
 // currentKey returns the key, or a token that has not expired.

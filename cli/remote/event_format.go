@@ -43,6 +43,7 @@ func (f *eventFormat) printer(c *call, to io.Writer) eventPrinter {
 type eventPrinter struct {
 	out            *output
 	asJSON, pretty bool
+	line           func(client.Event) string // formats an event for people; nil: eventLine
 }
 
 // print prints an event as the service sends it, and returns it.
@@ -55,6 +56,8 @@ func (p eventPrinter) print(raw json.RawMessage) (event client.Event, err error)
 		err = p.out.json(raw)
 	case p.pretty:
 		err = writePretty(p.out, event)
+	case p.line != nil:
+		err = p.out.printf("%s\n", p.line(event))
 	default:
 		err = p.out.printf("%s\n", eventLine(event))
 	}

@@ -11,7 +11,7 @@ import "github.com/spf13/cobra"
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		tenantCommand(), planCommand(), keyCommand(), projectionCommand(), diffCommand(), applyCommand(), rebuildCommand(), publishCommand(),
-		eventsCommand(), tailCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), totalsCommand(), upcasterCommand(), schemaCommand(), typesCommand(), retentionCommand(),
+		eventsCommand(), tailCommand(), auditCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), totalsCommand(), upcasterCommand(), schemaCommand(), typesCommand(), retentionCommand(),
 		outboxCommand(), reportsCommand(), redactCommand(), importCommand(), exportCommand(), aggregateCommand(), commandCommand(),
 		appendCommand(), getCommand(), snapshotCommand(), topCommand(), whoamiCommand(), loginCommand(), logoutCommand(), profileCommand(),
 	}
