@@ -278,14 +278,15 @@ func (r *Recorder) append(ctx context.Context, p pending) {
 func (r *Recorder) Run(ctx context.Context) error {
 	tick := time.NewTicker(r.config.Every)
 	defer tick.Stop()
-	for ctx.Err() == nil {
+	for {
 		select {
 		case <-tick.C:
+			r.Flush(ctx)
 		case <-ctx.Done():
+			r.Flush(context.WithoutCancel(ctx))
+			return nil
 		}
-		r.Flush(context.WithoutCancel(ctx))
 	}
-	return nil
 }
 
 // Flush appends what was counted, and what could not be appended before.
