@@ -218,7 +218,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	documented.run(a, "putAggregate", 200)
 	documented.run(a, "sendCommands", 200)
 	wantAudited(t, a, documented.done, func(scopes []any) bool {
-	documented.run(operator, "changeTenant", 200)
+		documented.run(operator, "changeTenant", 200)
 		return fmt.Sprint(scopes[0]) != "operator" && fmt.Sprint(scopes[0]) != "operator:operate"
 	})
 	documented.run(operator, "deleteTenant", 202)

@@ -182,7 +182,7 @@ func TestTheOperatorRedactsWhatCannotBeRead(t *testing.T) {
 	got := a.get("/v1/streams/order-1").want(200)
 	equal(t, "why it cannot be read", got.at("events", 1, "gap", "reason"), "unreadable")
 	var text string
-	must(t, super.QueryRow(t.Context(), "select left((event_data #>> '{l,1}'), 3) from manifold.events where position = 2").Scan(&text))
+	must(t, super.QueryRow(t.Context(), "select left((event_data #>> '{l,1}'), 3) from manifold.events where tenant_id = $1 and position = 2", a.tenantID).Scan(&text))
 	equal(t, "its data in the database", text, "100")
 
 	a.explode(super, 2, 9000) // even one that no reader has met yet
@@ -193,7 +193,7 @@ func TestTheOperatorRedactsWhatCannotBeRead(t *testing.T) {
 	equal(t, "the event", without(event, "gap"), without(before, "gap"))
 	equal(t, "its gap", without(event["gap"].(object), "at"), object{"reason": "redacted", "message": reason["reason"]})
 	equal(t, "to do it once more", operator.post(redact(2), object{"reason": "another"}).want(200).json(), event)
-	must(t, super.QueryRow(t.Context(), "select event_data::text from manifold.events where position = 2").Scan(&text))
+	must(t, super.QueryRow(t.Context(), "select event_data::text from manifold.events where tenant_id = $1 and position = 2", a.tenantID).Scan(&text))
 	equal(t, "its data in the database", text, "null")
 	if log := w.log.String(); !strings.Contains(log, "the operator has redacted an event") || !strings.Contains(log, "131 kB each") {
 		t.Errorf("the log has no line about it: %s", log)

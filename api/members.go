@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/manifold-es/manifold/api/access"
@@ -19,6 +20,7 @@ func (s operations) ListMembers(ctx context.Context, caller access.Caller, _ ope
 	if err != nil {
 		return nil, err
 	}
+	heads = slices.DeleteFunc(heads, func(head domain.Head) bool { return head.Tenant.IsAuditLog() })
 	owned := members.Count(convert(heads, func(head domain.Head) domain.TenantID { return head.Tenant }), alive)
 	answer := openapi.MemberList{Members: make([]openapi.Member, len(alive))}
 	for i, member := range alive {

@@ -78,7 +78,7 @@ func maskText(text string) string {
 	return u.String()
 }
 
-// cut stands for JSON that is too long for an event.
+// cut replaces JSON that is too long for an event.
 type cut struct {
 	Cut    bool   `json:"cut"`
 	Bytes  int    `json:"bytes"`

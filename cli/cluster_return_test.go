@@ -171,7 +171,7 @@ func checkProtection(t *testing.T, db pgtest.DB, super *pgx.Conn, tenants int) {
 	if unprotected, err := pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(unprotected) > 0 {
 		t.Errorf("without forced row-level security, or owned by %s: %s, %v", migrations.RoleViews, unprotected, err)
 	}
-	rows, _ = super.Query(ctx, "select tenant_id::text from manifold.logs order by head")
+	rows, _ = super.Query(ctx, "select tenant_id::text from manifold.logs where substr(tenant_id::text, 15, 1) <> 'a' order by head") // without audit logs
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(ids) != tenants {
 		t.Fatalf("%d tenants have logs, %v", len(ids), err)
