@@ -166,8 +166,11 @@ func (e *Egress) definition() domain.GroupDefinition {
 	}
 }
 
-// Consumers implements consume.Source.
+// Consumers implements consume.Source. Audit logs are not published.
 func (e *Egress) Consumers(_ context.Context, tenant domain.TenantID) ([]consume.Consumer, error) {
+	if tenant.IsAuditLog() {
+		return nil, nil
+	}
 	if _, ours := e.of[tenant]; !ours && len(e.of) > 0 {
 		return nil, nil
 	}

@@ -235,9 +235,12 @@ func (c *Changes) since(ctx context.Context, p *domain.Projection) (time.Time, e
 	return since, nil
 }
 
-// Consumers returns one consumer for each projection that publishes changes. It implements consume.Source. It waits
-// for the first look at the projections.
+// Consumers returns one consumer for each projection that publishes changes, and none for an audit log. It implements
+// consume.Source. It waits for the first look at the projections.
 func (c *Changes) Consumers(ctx context.Context, tenant domain.TenantID) ([]consume.Consumer, error) {
+	if tenant.IsAuditLog() {
+		return nil, nil
+	}
 	select {
 	case <-c.firstLook:
 	case <-ctx.Done():

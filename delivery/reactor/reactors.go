@@ -99,8 +99,11 @@ func (r *Reactors) Watches(projection string) bool {
 	return slices.ContainsFunc(r.all, func(d declared) bool { return d.Projection == projection })
 }
 
-// Consumers returns one consumer for each reactor. It implements consume.Source.
+// Consumers returns one consumer for each reactor, and none for an audit log. It implements consume.Source.
 func (r *Reactors) Consumers(_ context.Context, tenant domain.TenantID) ([]consume.Consumer, error) {
+	if tenant.IsAuditLog() {
+		return nil, nil
+	}
 	consumers := make([]consume.Consumer, len(r.all))
 	for i := range r.all {
 		consumers[i] = consume.Consumer{

@@ -237,6 +237,25 @@ func TestReactorBeginsWhenItWasDeclared(t *testing.T) {
 	}
 }
 
+// A reactor without categories gets all events of tenants, but audit logs have no tenant to call it for.
+func TestReactorsIgnoreAuditLogs(t *testing.T) {
+	t.Parallel()
+	tenant := domain.NewTenantID()
+	reactors, err := reactor.New(reactor.Config{Reactors: []reactor.Reactor{{
+		Definition: reactor.Definition{Name: "everything"}, Handler: func(context.Context, domain.TenantID, reactor.Event) error { return nil },
+	}}})
+	must(t, err)
+	for id, want := range map[domain.TenantID]int{tenant: 1, tenant.AuditLog(): 0, domain.Everyone.AuditLog(): 0} {
+		if consumers, err := reactors.Consumers(t.Context(), id); err != nil || len(consumers) != want {
+			t.Errorf("%s has %d consumers, want %d: %v", id, len(consumers), want, err)
+		}
+	}
+	changes := reactor.NewChanges(reactor.ChangesConfig{}) // it never looks at projections, so others' consumers would wait
+	if consumers, err := changes.Consumers(t.Context(), tenant.AuditLog()); err != nil || len(consumers) != 0 {
+		t.Errorf("changes have %d consumers: %v", len(consumers), err)
+	}
+}
+
 func TestInvalidReactors(t *testing.T) {
 	t.Parallel()
 	handler := func(context.Context, domain.TenantID, reactor.Event) error { return nil }
