@@ -225,7 +225,7 @@ func awaitTurn(ctx context.Context, checking *fairshare.Account, body []byte) er
 
 // parseInTurn calls parse when the body may be parsed.
 func (s *Server) parseInTurn(ctx context.Context, caller access.Caller, body []byte, parse func() error) error {
-	parsing := s.budgets.checking.Account(caller.Tenant)
+	parsing := s.budgets.checking.Account(caller.ShareOf())
 	defer parsing.Close()
 	if err := awaitTurn(ctx, parsing, body); err != nil {
 		return err

@@ -90,7 +90,7 @@ func (s *Server) readStream(c echo.Context, caller access.Caller) error {
 		}
 		return events, err
 	}
-	return s.answerEvents(c, caller.Tenant, request, next, func(e *domain.Event) int64 { return e.Version })
+	return s.answerEvents(c, caller.ShareOf(), request, next, func(e *domain.Event) int64 { return e.Version })
 }
 
 // versionsInPeriod returns the first and the last version of a stream that were recorded in the period of a read, and the
@@ -176,7 +176,7 @@ func (s *Server) readLog(c echo.Context, caller access.Caller, request reading) 
 	if err != nil {
 		return err
 	}
-	return s.answerEvents(c, caller.Tenant, request, next, func(e *domain.Event) int64 { return e.Position })
+	return s.answerEvents(c, caller.ShareOf(), request, next, func(e *domain.Event) int64 { return e.Position })
 }
 
 // slicer returns the next events of a read, at most limit of them and about maxBytes. It returns none at the end.

@@ -28,5 +28,5 @@ func (s *Server) exportEvents(c echo.Context, caller access.Caller) error {
 		return err
 	}
 	c.Response().Header().Set("Cache-Control", "no-store")
-	return s.streamEvents(c, caller.Tenant, math.MaxInt64, next, wire.ExportForm(c.Request()))
+	return s.streamEvents(c, caller.ShareOf(), math.MaxInt64, next, wire.ExportForm(c.Request()))
 }

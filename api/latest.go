@@ -56,11 +56,11 @@ func (s *Server) readLatest(c echo.Context, caller access.Caller) error {
 	}
 	c.Response().Header().Set("Cache-Control", "no-store")
 	if form.Lines {
-		return s.streamEvents(c, caller.Tenant, int64(len(streams)), next, form)
+		return s.streamEvents(c, caller.ShareOf(), int64(len(streams)), next, form)
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), s.timeout)
 	defer cancel()
-	page := s.newPage(caller.Tenant, form)
+	page := s.newPage(caller.ShareOf(), form)
 	defer page.close()
 	if err := page.wait(ctx); err != nil {
 		return err

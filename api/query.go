@@ -91,11 +91,11 @@ func (s *Server) readByQuery(c echo.Context, caller access.Caller) error {
 		if q.Limit == 0 || q.Direction == domain.Backward { // else the last line may come before that position
 			header.Set(headerPosition, strconv.FormatInt(upTo, 10))
 		}
-		return s.streamEvents(c, caller.Tenant, count, next, form)
+		return s.streamEvents(c, caller.ShareOf(), count, next, form)
 	}
 	ctx, cancel := context.WithTimeout(request.Context(), s.timeout)
 	defer cancel()
-	page := s.newPage(caller.Tenant, form)
+	page := s.newPage(caller.ShareOf(), form)
 	defer page.close()
 	more, last, err := page.fill(ctx, count, next, func(e *domain.Event) int64 { return e.Position })
 	if err != nil {

@@ -27,6 +27,9 @@ var (
 	}}
 )
 
+// maxAuditLog is how many groups, and how many webhooks, an audit log may have. Plans do not concern it.
+const maxAuditLog = 10
+
 // Check returns domain.CodeQuotaExceeded if the tenant has more than most, or than its plan allows, after an insert in
 // this transaction. From then on, other transactions that create one for the tenant wait for this one.
 func (q Quota) Check(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, most int) error {
@@ -37,6 +40,10 @@ func (q Quota) Check(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, mos
 		insert into quota_checks as c (tenant_id, quota) values ($1, $2)
 		on conflict (tenant_id, quota) do update set checked_at = excluded.checked_at`, tenant, q.name); err != nil {
 		return err
+	}
+	if tenant.IsAuditLog() {
+		q.rows.Max = min(most, maxAuditLog)
+		return q.rows.Check(ctx, tx, tenant)
 	}
 	limit, err := limitIn(ctx, tx, tenant, q.name)
 	if err != nil {

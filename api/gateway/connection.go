@@ -212,7 +212,7 @@ func (g *connection) next() (kind websocket.MessageType, text []byte, room *fair
 	defer late.Stop()
 	limit := maxUnauthenticatedBytes
 	if g.caller.Known() {
-		room, limit = g.config.Bodies.Account(g.caller.Tenant), domain.MaxRequestBytes
+		room, limit = g.config.Bodies.Account(g.caller.ShareOf()), domain.MaxRequestBytes
 	}
 	charge := func(bytes int64) error { return room.Wait(g.alive, bytes, transfer.RoomPatience) }
 	if text, err = transfer.ReadAll(from, -1, limit, charge, room); err != nil {
