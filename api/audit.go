@@ -2,7 +2,9 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -78,12 +80,12 @@ func (s *Server) address(ctx context.Context) netip.Addr {
 // origin says where a request came from.
 func (s *Server) origin(c echo.Context) audit.Origin {
 	request := c.Request()
-	origin := audit.Origin{RequestID: c.Response().Header().Get(problem.HeaderRequestID), UserAgent: audit.Clean(request.UserAgent())}
+	origin := audit.Origin{RequestID: c.Response().Header().Get(problem.HeaderRequestID), UserAgent: audit.MaskText(request.UserAgent())}
 	if address := s.address(request.Context()); address.IsValid() {
 		origin.Address = address.String()
 	}
 	if traceparent := request.Header.Get("Traceparent"); len(traceparent) <= 64 {
-		origin.Traceparent = audit.Clean(traceparent)
+		origin.Traceparent = audit.MaskText(traceparent)
 	}
 	return origin
 }
@@ -93,63 +95,99 @@ func (e *endpoint) run(c echo.Context, caller access.Caller) error {
 	if e.op.audited == nil {
 		return e.handle(c, caller)
 	}
-	body, err := bodyText(c.Request())
+	action, err := e.begin(c, caller)
 	if err != nil {
 		return err
-	}
-	action := audit.Action{
-		Caller: caller.Credential.Tenant, Owners: e.owners(c, caller), Category: e.op.audited.category, Operation: e.op.id, Targets: pathParams(c),
-		Actor: actorOf(caller.Credential), Origin: e.origin(c), Request: audit.Mask(body), Before: e.state(c, caller),
-	}
-	begun, err := e.config.Audit.Begin(c.Request().Context(), action)
-	switch refused, known := errors.AsType[*domain.Error](err); {
-	case err == nil:
-	case known && refused.Code == domain.CodeTooManyRequests:
-		return err
-	default:
-		e.log.Warn("an action was refused, because it could not be recorded", "requestId", action.Origin.RequestID, "operation", e.op.id, "error", err)
-		return domain.Errorf(domain.CodeUnavailable, "", "the audit log cannot be written, so nothing was changed; retry later")
 	}
 	answer := &answerCopy{ResponseWriter: c.Response().Writer}
 	c.Response().Writer = answer
+	outcome := audit.Outcome{Type: audit.TypeUnknown, Status: http.StatusInternalServerError, Code: string(problem.CodeInternal)} // of a panic
+	defer func() {
+		c.Response().Writer = answer.ResponseWriter
+		action.End(c.Request().Context(), outcome)
+	}()
 	err = e.handle(c, caller)
-	c.Response().Writer = answer.ResponseWriter
-	outcome := audit.Outcome{Type: audit.TypeDone, Status: c.Response().Status}
-	if err != nil {
-		refused, _ := problem.Of(err)
-		outcome.Type, outcome.Status, outcome.Code = audit.TypeRefused, problem.KindOf(refused.Code).Status, string(refused.Code)
-		if outcome.Status >= http.StatusInternalServerError {
-			outcome.Type = audit.TypeUnknown
-		}
-	} else if outcome.After = e.state(c, caller); e.op.audited.state == "" {
-		outcome.After = audit.Mask(answer.text.Bytes())
+	if outcome = outcomeOf(c.Response().Status, err); outcome.Type == audit.TypeUnknown {
+		return err
 	}
-	begun.End(c.Request().Context(), outcome)
+	switch after := e.state(c, caller); {
+	case e.op.audited.state == "" && err == nil:
+		outcome.After = answer.masked()
+	case err == nil || !bytes.Equal(after, action.Before): // a refused action may have taken effect in part
+		outcome.After = after
+	}
 	return err
 }
 
-// owners returns in whose audit logs an action is recorded: those of the caller's tenant, or of operators and of the
-// tenant that the path names, if that exists.
-func (e *endpoint) owners(c echo.Context, caller access.Caller) []domain.TenantID {
-	owners := []domain.TenantID{caller.Credential.Tenant}
-	named, err := domain.ParseTenantID(pathParams(c)["tenantId"])
-	if err != nil || !caller.Credential.Operator {
-		return owners
+// begin records that an action is about to be tried. If it returns an error, the action must not be tried.
+func (e *endpoint) begin(c echo.Context, caller access.Caller) (*audit.Action, error) {
+	body, err := bodyText(c.Request())
+	if err != nil {
+		return nil, err
 	}
-	if tenant, err := e.config.Tenants.Tenant(c.Request().Context(), named); err == nil && (tenant.State == domain.TenantActive || tenant.State == domain.TenantSuspended) {
+	action := audit.Action{
+		Caller: caller.Credential.Tenant, Category: e.op.audited.category, Operation: e.op.id, Targets: make(map[string]string), Query: make(map[string]string),
+		Actor: actorOf(caller.Credential), Origin: e.origin(c), Request: audit.Mask(body),
+	}
+	for name, value := range pathParams(c) {
+		action.Targets[name] = audit.MaskText(value)
+	}
+	for name := range c.QueryParams() { // which the contract declares
+		action.Query[name] = audit.MaskText(c.QueryParam(name))
+	}
+	var begun *audit.Action
+	if action.Owners, err = e.owners(c, caller); err == nil {
+		action.Before = e.state(c, caller)
+		begun, err = e.config.Audit.Begin(c.Request().Context(), action)
+	}
+	if err == nil || domain.IsCode(err, domain.CodeTooManyRequests) {
+		return begun, err
+	}
+	e.log.Warn("an action was refused, because it could not be recorded", "requestId", action.Origin.RequestID, "operation", e.op.id, "error", err)
+	return nil, domain.Errorf(domain.CodeUnavailable, "", "the audit log cannot be written, so nothing was changed; retry later")
+}
+
+// outcomeOf returns the outcome of an action whose handler has returned err, or has answered with a status.
+func outcomeOf(status int, err error) audit.Outcome {
+	if err == nil {
+		return audit.Outcome{Type: audit.TypeDone, Status: status}
+	}
+	refused, _ := problem.Of(err)
+	outcome := audit.Outcome{Type: audit.TypeRefused, Status: problem.KindOf(refused.Code).Status, Code: string(refused.Code)}
+	if outcome.Status >= http.StatusInternalServerError {
+		outcome.Type = audit.TypeUnknown
+	}
+	return outcome
+}
+
+// owners returns in whose audit logs an action is recorded: those of the caller's tenant, or of operators and of the
+// tenant that the path or the query names, if that exists.
+func (e *endpoint) owners(c echo.Context, caller access.Caller) ([]domain.TenantID, error) {
+	owners := []domain.TenantID{caller.Credential.Tenant}
+	named, err := domain.ParseTenantID(cmp.Or(pathParams(c)["tenantId"], c.QueryParam("tenant")))
+	if err != nil || !caller.Credential.Operator {
+		return owners, nil
+	}
+	tenant, err := e.config.Tenants.Tenant(c.Request().Context(), named)
+	switch {
+	case domain.IsCode(err, domain.CodeNotFound):
+		return owners, nil
+	case err != nil:
+		return nil, err
+	case tenant.State == domain.TenantActive || tenant.State == domain.TenantSuspended:
 		owners = append(owners, tenant.ID)
 	}
-	return owners
+	return owners, nil
 }
 
 // stateTimeout limits a look at a thing before or after an action on it.
 const stateTimeout = 5 * time.Second
 
 // state returns the thing that an action concerns, as the operation of the contract that reads it would show it to the
-// caller. It is nil if there is nothing, or if it cannot be read.
-func (e *endpoint) state(c echo.Context, caller access.Caller) []byte {
+// caller. It is nil if there is nothing, if the caller may not read it, or if it cannot be read.
+func (e *endpoint) state(c echo.Context, caller access.Caller) json.RawMessage {
 	reader := e.endpoints[e.op.audited.state]
-	if reader == nil {
+	if reader == nil || reader.op.admit(caller.Credential) != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request().Context()), stateTimeout)
@@ -165,7 +203,7 @@ func (e *endpoint) state(c echo.Context, caller access.Caller) []byte {
 	if err := problem.Guarded(func() error { return reader.handle(look, caller) }); err != nil || look.Response().Status != http.StatusOK {
 		return nil
 	}
-	return audit.Mask(shown.text.Bytes())
+	return shown.masked()
 }
 
 // bodyText returns the body of a request, which can still be read afterwards. It was read for the check against the
@@ -185,17 +223,22 @@ func bodyText(request *http.Request) ([]byte, error) {
 // answerCopy keeps the beginning of an answer.
 type answerCopy struct {
 	http.ResponseWriter
-	text bytes.Buffer
+	text  bytes.Buffer
+	bytes int
 }
 
-// maxCopied limits how much of an answer is kept; what is longer is not recorded.
-const maxCopied = 1 << 20
-
 func (a *answerCopy) Write(text []byte) (int, error) {
-	if a.text.Len()+len(text) <= maxCopied {
-		a.text.Write(text)
-	}
+	a.text.Write(text[:min(len(text), max(0, audit.MaxMasked-a.bytes))])
+	a.bytes += len(text)
 	return a.ResponseWriter.Write(text)
+}
+
+// masked returns the answer as an event may contain it.
+func (a *answerCopy) masked() json.RawMessage {
+	if a.bytes > audit.MaxMasked {
+		return audit.Cut(a.bytes)
+	}
+	return audit.Mask(a.text.Bytes())
 }
 
 // Unwrap is for http.ResponseController.
@@ -209,7 +252,7 @@ func (discard) Write(text []byte) (int, error) { return len(text), nil }
 func (discard) WriteHeader(int)                {}
 
 // denied returns what counts the refused requests of an operation for the audit logs. A request whose caller is not certain
-// counts for the operators' log, and so does that of a suspended tenant, which may be erased before it is recorded.
+// counts for the operators' log, and so does that of a tenant that is not active, which may be erased before it is recorded.
 func (s *Server) denied(operation string) func(ctx context.Context, err error) {
 	return func(ctx context.Context, err error) {
 		if !problem.IsRefusal(err) {
@@ -220,7 +263,7 @@ func (s *Server) denied(operation string) func(ctx context.Context, err error) {
 		owner := domain.Everyone
 		if by, certain := errors.AsType[*auth.DenialError](err); certain {
 			denial.Actor = actorOf(by.Credential)
-			if refused.Code != domain.CodeTenantSuspended {
+			if !by.Inactive && refused.Code != domain.CodeTenantSuspended {
 				owner = by.Credential.Tenant
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ import (
 const (
 	TypeStarted = "ActionStarted"
 	TypeDone    = "ActionDone"
-	TypeRefused = "ActionRefused" // nothing was changed
+	TypeRefused = "ActionRefused" // the service refused it
 	TypeUnknown = "ActionUnknown" // the service failed; the action may have taken effect
 	TypeDenied  = "RequestsDenied"
 	TypeErased  = "TenantErased"
@@ -37,28 +38,44 @@ const (
 type Config struct {
 	// Append appends to an audit log: eventlog.Log.Append, because the events count towards no limit or quota.
 	Append func(ctx context.Context, log domain.TenantID, events domain.Append) (domain.Appended, error)
-	Log    *slog.Logger  // nil: none
-	Every  time.Duration // the pause between two appends of denied requests; 0: 30 s
+	// Ended reports whether a tenant is being deleted or is deleted. What Run would append for it is dropped, because
+	// nobody may erase it again. Nil: no tenant is.
+	Ended func(ctx context.Context, tenant domain.TenantID) (bool, error)
+	Log   *slog.Logger  // nil: none
+	Every time.Duration // the pause between two appends of denied requests; 0: 30 s
 }
 
-// After actionsBurst actions, a tenant may make actionsASecond. Each takes two commits and stays in its audit log.
+// After actionsBurst actions, a tenant may make actionsASecond, in each process. Each takes two commits, and stays in its
+// audit log. bodiesADay bytes of bodies may be recorded in a burst, and then as many a day.
 const (
-	actionsASecond = 20
+	actionsASecond = 1
 	actionsBurst   = 1000
+	bodiesADay     = 16 << 20
 	limitersKept   = 10_000
 )
 
-// appendTimeout limits the append of an outcome, which does not end with its request.
-const appendTimeout = 5 * time.Second
+const (
+	// outcomePatience is how long an action waits for its outcome to be appended. Run tries again.
+	outcomePatience = time.Second
+	// lastFlush limits the last append of Run.
+	lastFlush = 5 * time.Second
+)
 
 // Recorder records actions and denied requests. All methods may be called concurrently.
 type Recorder struct {
 	config   Config
-	limiters *lru.Cache[domain.TenantID, *rate.Limiter]
+	limiters *lru.Cache[domain.TenantID, *limiter]
 
-	mu      sync.Mutex
-	denied  map[domain.TenantID]map[Denial]*denials // by audit log
-	pending []pending
+	mu       sync.Mutex
+	denied   map[domain.TenantID]map[Denial]*denials // by the tenant, or domain.Everyone
+	outcomes []pending                               // that could not be appended
+	counts   []pending                               // likewise, of denied requests
+}
+
+// limiter limits what a tenant writes to its audit log.
+type limiter struct {
+	actions *rate.Limiter
+	bodies  *rate.Limiter // in bytes
 }
 
 // New returns a Recorder. Its caller must run Run.
@@ -67,7 +84,7 @@ func New(config Config) *Recorder {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
 	config.Every = cmp.Or(config.Every, 30*time.Second)
-	limiters, err := lru.New[domain.TenantID, *rate.Limiter](limitersKept)
+	limiters, err := lru.New[domain.TenantID, *limiter](limitersKept)
 	if err != nil {
 		panic(err) // the size is positive
 	}
@@ -114,7 +131,8 @@ type Action struct {
 	Owners    []domain.TenantID
 	Category  string            // of the thing that is changed
 	Operation string            // its operationId in the contract
-	Targets   map[string]string // the parameters of the request's path, and what names a created thing
+	Targets   map[string]string // the parameters of the request's path
+	Query     map[string]string // the parameters of its query
 	Actor     Actor
 	Origin    Origin
 	Request   json.RawMessage // the body; nil: there is none
@@ -138,6 +156,7 @@ type record struct {
 	Action  string            `json:"action"`
 	Actor   Actor             `json:"actor"`
 	Targets map[string]string `json:"targets,omitempty"`
+	Query   map[string]string `json:"query,omitempty"`
 	Context Origin            `json:"context"`
 	Status  int               `json:"status,omitempty"`
 	Code    string            `json:"code,omitempty"`
@@ -156,36 +175,63 @@ func (r *Recorder) Begin(ctx context.Context, a Action) (*Action, error) {
 	}
 	a.recorder, a.started = r, domain.NewEventID()
 	a.stream = streamOf(a.Category, a.Targets)
-	a.Request, a.Before = bound(a.Request), bound(a.Before)
-	events, err := a.event(a.started, TypeStarted, record{Request: a.Request, Before: a.Before})
+	events, err := a.event(a.started, TypeStarted, record{Request: r.bound(a.Caller, a.Request), Before: r.bound(a.Caller, a.Before)})
 	if err != nil {
 		return nil, err
 	}
-	for _, owner := range a.Owners {
+	for i, owner := range a.Owners {
 		if _, err := r.config.Append(ctx, owner.AuditLog(), events); err != nil {
+			a.abandon(i, err)
 			return nil, fmt.Errorf("record an action before it is tried: %w", err)
 		}
 	}
 	return &a, nil
 }
 
-// End records an action's outcome. It does not end with ctx. What cannot be appended now is appended by Run.
+// abandon leaves to Run the outcome of an action that is not tried, because of the error with which the append for an owner
+// failed. The owners before have its ActionStarted, and this one may have it.
+func (a *Action) abandon(owner int, failed error) {
+	if e, ok := errors.AsType[*domain.Error](failed); !ok || e.Code == domain.CodeOutcomeUnknown {
+		owner++
+	}
+	events, err := a.outcome(Outcome{Type: TypeRefused, Status: http.StatusServiceUnavailable, Code: string(domain.CodeUnavailable)})
+	if err != nil {
+		return // it was logged
+	}
+	for _, owner := range a.Owners[:owner] {
+		a.recorder.keep(&a.recorder.outcomes, pending{owner, events})
+	}
+}
+
+// End records an action's outcome. It does not end with ctx. What cannot be appended in a second is appended by Run.
 func (a *Action) End(ctx context.Context, o Outcome) {
-	events, err := a.event(domain.NewEventID(), o.Type, record{Status: o.Status, Code: o.Code, Before: a.Before, After: bound(o.After)})
+	events, err := a.outcome(o)
+	if err != nil {
+		return // it was logged
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outcomePatience)
+	defer cancel()
+	r := a.recorder
+	for _, owner := range a.Owners {
+		if err := r.append(ctx, pending{owner, events}); err != nil {
+			r.config.Log.Warn("the outcome of an action could not be recorded; trying again", "action", a.Operation, "requestId", a.Origin.RequestID, "error", err)
+			r.keep(&r.outcomes, pending{owner, events})
+		}
+	}
+}
+
+// outcome returns the event of an action's outcome. It logs errors.
+func (a *Action) outcome(o Outcome) (domain.Append, error) {
+	events, err := a.event(domain.NewEventID(), o.Type, record{Status: o.Status, Code: o.Code, After: a.recorder.bound(a.Caller, o.After)})
 	if err != nil {
 		a.recorder.config.Log.Error("the outcome of an action was not recorded", "action", a.Operation, "requestId", a.Origin.RequestID, "error", err)
-		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendTimeout)
-	defer cancel()
-	for _, owner := range a.Owners {
-		a.recorder.append(ctx, pending{owner.AuditLog(), events})
-	}
+	return events, err
 }
 
 // event returns an event of the action.
 func (a *Action) event(id domain.EventID, eventType string, data record) (domain.Append, error) {
-	data.Action, data.Actor, data.Targets, data.Context = a.Operation, a.Actor, a.Targets, a.Origin
+	data.Action, data.Actor, data.Targets, data.Query, data.Context = a.Operation, a.Actor, a.Targets, a.Query, a.Origin
 	tags := []string{"action:" + a.Operation, a.Actor.Tag()}
 	if id != a.started {
 		tags = append(tags, domain.CauseTag(a.started))
@@ -204,21 +250,35 @@ func (r *Recorder) Erased(ctx context.Context, tenant domain.TenantID) error {
 	return err
 }
 
-// admit counts an action of a tenant, or refuses it.
-func (r *Recorder) admit(tenant domain.TenantID) error {
-	limiter, ok := r.limiters.Get(tenant)
+// limiterOf returns the limiter of a tenant.
+func (r *Recorder) limiterOf(tenant domain.TenantID) *limiter {
+	of, ok := r.limiters.Get(tenant)
 	if !ok {
-		limiter = rate.NewLimiter(actionsASecond, actionsBurst)
-		if before, found, _ := r.limiters.PeekOrAdd(tenant, limiter); found {
-			limiter = before
+		of = &limiter{rate.NewLimiter(actionsASecond, actionsBurst), rate.NewLimiter(rate.Every(24*time.Hour/bodiesADay), bodiesADay)}
+		if before, found, _ := r.limiters.PeekOrAdd(tenant, of); found {
+			of = before
 		}
 	}
-	if limiter.Allow() {
+	return of
+}
+
+// admit counts an action of a tenant, or refuses it.
+func (r *Recorder) admit(tenant domain.TenantID) error {
+	if r.limiterOf(tenant).actions.Allow() {
 		return nil
 	}
 	err := domain.Errorf(domain.CodeTooManyRequests, "", "too many administrative actions: after %d, the tenant may make %d a second; retry later", actionsBurst, actionsASecond)
 	err.RetryAfter = time.Second
 	return err
+}
+
+// bound returns JSON without what makes it too long for an event, or for what its tenant may store a day.
+func (r *Recorder) bound(tenant domain.TenantID, text json.RawMessage) json.RawMessage {
+	short := shorten(text)
+	if tenant == domain.Everyone || r.limiterOf(tenant).bodies.AllowN(time.Now(), len(short)) {
+		return short
+	}
+	return Cut(len(text))
 }
 
 // streamOf returns the stream of a thing. A thing without a name yet is "new". A UUID replaces a name that no stream can
@@ -245,33 +305,44 @@ func newEvent(stream string, id domain.EventID, eventType string, tags []string,
 
 // pending is an append that may have to be repeated. Its events have ids, so it takes effect once.
 type pending struct {
-	log    domain.TenantID
+	owner  domain.TenantID // of the audit log
 	events domain.Append
 }
 
-// maxPending is how many appends wait while the database does not answer.
+// maxPending is how many outcomes, and how many counts, wait while the database does not answer.
 const maxPending = 1000
 
-// append appends to an audit log, or leaves it to Run.
-func (r *Recorder) append(ctx context.Context, p pending) {
-	_, err := r.config.Append(ctx, p.log, p.events)
-	if err == nil {
-		return
-	}
-	first := p.events.Streams[0].Events[0]
-	log := r.config.Log.With("stream", p.events.Streams[0].Stream, "type", first.Type, "event", first.ID.String(), "error", err)
+// append appends to an audit log. It returns an error if that must be tried again.
+func (r *Recorder) append(ctx context.Context, p pending) error {
+	_, err := r.config.Append(ctx, p.owner.AuditLog(), p.events)
 	if e, ok := errors.AsType[*domain.Error](err); ok && e.Code == domain.CodeInvalidRequest {
-		log.Error("an event of an audit log was refused")
-		return
+		first := p.events.Streams[0]
+		r.config.Log.Error("an event of an audit log was refused", "stream", first.Stream, "type", first.Events[0].Type, "error", err)
+		return nil
 	}
+	return err
+}
+
+// appendLater is append for what has waited: its tenant may have been deleted meanwhile.
+func (r *Recorder) appendLater(ctx context.Context, p pending) error {
+	if p.owner != domain.Everyone && r.config.Ended != nil {
+		if ended, err := r.config.Ended(ctx, p.owner); ended || err != nil {
+			return err
+		}
+	}
+	return r.append(ctx, p)
+}
+
+// keep leaves appends to Run, in one of its queues.
+func (r *Recorder) keep(queue *[]pending, appends ...pending) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.pending) >= maxPending {
-		log.Error("an event of an audit log was lost: too many wait for the database")
-		return
+	room := max(0, maxPending-len(*queue))
+	if lost := len(appends) - room; lost > 0 {
+		r.config.Log.Error("events of audit logs were lost: too many wait for the database", "appends", lost)
+		appends = appends[:room]
 	}
-	log.Warn("an event of an audit log could not be appended; trying again")
-	r.pending = append(r.pending, p)
+	*queue = append(*queue, appends...)
 }
 
 // Run appends what was counted and what could not be appended, until ctx ends, then once more, and returns nil.
@@ -281,31 +352,50 @@ func (r *Recorder) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-tick.C:
-			r.Flush(ctx)
+			now, cancel := context.WithTimeout(ctx, r.config.Every)
+			r.Flush(now)
+			cancel()
 		case <-ctx.Done():
-			r.Flush(context.WithoutCancel(ctx))
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastFlush)
+			defer cancel()
+			r.Flush(last)
 			return nil
 		}
 	}
 }
 
-// Flush appends what was counted, and what could not be appended before.
+// Flush appends what could not be appended before, and then what was counted, until ctx ends.
 func (r *Recorder) Flush(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
-	defer cancel()
 	r.mu.Lock()
-	due, denied := r.pending, r.denied
-	r.pending, r.denied = nil, make(map[domain.TenantID]map[Denial]*denials)
+	outcomes, counts, denied := r.outcomes, r.counts, r.denied
+	r.outcomes, r.counts, r.denied = nil, nil, make(map[domain.TenantID]map[Denial]*denials)
 	r.mu.Unlock()
-	for log, of := range denied {
+	for owner, of := range denied {
 		events, err := deniedEvents(of)
 		if err != nil {
 			r.config.Log.Error("denied requests were not recorded", "error", err)
 			continue
 		}
-		due = append(due, pending{log, events})
+		counts = append(counts, pending{owner, events})
 	}
-	for _, p := range due {
-		r.append(ctx, p)
+	r.keep(&r.outcomes, r.flush(ctx, "outcomes of actions", outcomes)...)
+	r.keep(&r.counts, r.flush(ctx, "counts of denied requests", counts)...)
+}
+
+// flush appends what waits, and returns what must wait longer.
+func (r *Recorder) flush(ctx context.Context, what string, waiting []pending) (failed []pending) {
+	var last error
+	for i, p := range waiting {
+		if ctx.Err() != nil {
+			failed, last = append(failed, waiting[i:]...), ctx.Err()
+			break
+		}
+		if err := r.appendLater(ctx, p); err != nil {
+			failed, last = append(failed, p), err
+		}
 	}
+	if len(failed) > 0 {
+		r.config.Log.Warn(what+" could not be recorded; trying again while the process runs", "appends", len(failed), "error", last)
+	}
+	return failed
 }

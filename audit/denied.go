@@ -45,18 +45,17 @@ func (r *Recorder) Denied(tenant domain.TenantID, d Denial) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	log := tenant.AuditLog()
-	of := r.denied[log]
+	of := r.denied[tenant]
 	if of == nil && len(r.denied) >= maxLogs {
-		log = domain.Everyone.AuditLog()
-		of = r.denied[log]
+		tenant = domain.Everyone
+		of = r.denied[tenant]
 	}
 	if of == nil {
 		of = make(map[Denial]*denials)
-		r.denied[log] = of
+		r.denied[tenant] = of
 	}
 	most := maxDenials
-	if log == domain.Everyone.AuditLog() {
+	if tenant == domain.Everyone {
 		most = maxOperatorDenials
 	}
 	if of[d] == nil && len(of) >= most {

@@ -3,8 +3,11 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
+	"unicode"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -13,6 +16,9 @@ import (
 const (
 	maxText  = 16 << 10
 	maxBegin = 1 << 10
+
+	// MaxMasked is the longest JSON that Mask reads: it makes a tree of it.
+	MaxMasked = 256 << 10
 )
 
 // masked replaces secrets.
@@ -21,9 +27,12 @@ const masked = "***"
 // secretPrefixes begin the secrets that the service makes: keys, tickets, and those that sign webhooks' messages.
 var secretPrefixes = [...]string{"mfk_", "mft_", "whsec_"}
 
-// Mask returns JSON in which secrets are replaced: those that the service makes, and the queries and passwords of URLs,
-// which often have tokens. It returns nil for what is not JSON.
+// Mask returns JSON in which texts and the names of members have no secrets, as from MaskText. It returns nil for what is
+// not JSON, and Cut for what is longer than MaxMasked.
 func Mask(text []byte) json.RawMessage {
+	if len(text) > MaxMasked {
+		return Cut(len(text))
+	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	var value any
@@ -40,9 +49,11 @@ func Mask(text []byte) json.RawMessage {
 func maskValue(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
+		cleaned := make(map[string]any, len(value))
 		for name, member := range value {
-			value[name] = maskValue(member)
+			cleaned[maskText(name)] = maskValue(member)
 		}
+		return cleaned
 	case []any:
 		for i := range value {
 			value[i] = maskValue(value[i])
@@ -53,40 +64,46 @@ func maskValue(value any) any {
 	return value
 }
 
+// MaskText returns a client's text as Clean does, without secrets: those that the service makes, and everything of a URL
+// after its host, which often has tokens.
+func MaskText(text string) string { return Clean(maskText(text)) }
+
+// beginsURL matches the beginning of a URL, after characters that a reader of URLs may skip.
+var beginsURL = regexp.MustCompile(`^[^\pL\pN]*[A-Za-z][A-Za-z0-9+.-]*://`)
+
 func maskText(text string) string {
 	for _, prefix := range secretPrefixes {
 		if strings.Contains(text, prefix) {
 			return masked
 		}
 	}
-	if !strings.HasPrefix(text, "https://") && !strings.HasPrefix(text, "http://") {
+	if !beginsURL.MatchString(text) {
 		return text
 	}
-	u, err := url.Parse(text)
-	if err != nil {
+	u, err := url.Parse(strings.TrimSpace(text))
+	switch {
+	case err != nil || u.Host == "":
 		return masked
-	}
-	if u.RawQuery == "" && u.User == nil {
+	case u.User == nil && strings.Trim(u.Path, "/") == "" && u.RawQuery == "" && u.Fragment == "":
 		return text
 	}
-	if u.User != nil {
-		u.User = url.User(masked)
-	}
-	if u.RawQuery != "" {
-		u.RawQuery = masked
-	}
-	return u.String()
+	return u.Scheme + "://" + u.Host + "/" + masked
 }
 
 // cut replaces JSON that is too long for an event.
 type cut struct {
 	Cut    bool   `json:"cut"`
 	Bytes  int    `json:"bytes"`
-	Begins string `json:"begins"`
+	Begins string `json:"begins,omitempty"`
 }
 
-// bound returns JSON without what makes it too long.
-func bound(text json.RawMessage) json.RawMessage {
+// Cut returns what replaces JSON of so many bytes that is not recorded.
+func Cut(size int) json.RawMessage {
+	return fmt.Appendf(nil, `{"cut":true,"bytes":%d}`, size)
+}
+
+// shorten returns JSON without what makes it too long for an event.
+func shorten(text json.RawMessage) json.RawMessage {
 	if len(text) <= maxText {
 		return text
 	}
@@ -97,7 +114,12 @@ func bound(text json.RawMessage) json.RawMessage {
 	return short
 }
 
-// Clean returns a client's text as an event may contain it: short, and without characters that a database refuses.
+// Clean returns a client's text as an event may contain it: short, and without control characters.
 func Clean(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(domain.Clip(text, 256), "\uFFFD"), "\x00", "\uFFFD")
+	return domain.Clip(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text), 256)
 }

@@ -10,6 +10,7 @@ import (
 // valid. Callers without a DenialError may be anybody. It wraps the error for the client.
 type DenialError struct {
 	Credential Credential // without grants
+	Inactive   bool       // its tenant is suspended or being deleted
 	Err        error
 }
 
@@ -18,10 +19,10 @@ func (e *DenialError) Error() string { return e.Err.Error() }
 // Unwrap returns the error for the client.
 func (e *DenialError) Unwrap() error { return e.Err }
 
-// asDenial adds the caller to an error for clients. Other errors stay as they are.
-func asDenial(err error, of Credential) error {
+// asDenial adds the caller, whose tenant is in a state, to an error for clients. Other errors stay as they are.
+func asDenial(err error, of Credential, state domain.TenantState) error {
 	if _, refused := errors.AsType[*domain.Error](err); refused {
-		return &DenialError{of, err}
+		return &DenialError{Credential: of, Inactive: state != domain.TenantActive, Err: err}
 	}
 	return err
 }

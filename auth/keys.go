@@ -132,7 +132,7 @@ func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, erro
 		return Credential{}, unauthenticated()
 	}
 	credential, err := k.admit(ctx, found, name, unauthenticated)
-	return credential, asDenial(err, Credential{Tenant: tenant, KeyID: name.id, Name: found.key.Name})
+	return credential, asDenial(err, Credential{Tenant: tenant, KeyID: name.id, Name: found.key.Name}, found.tenant)
 }
 
 // Refresh reads a credential's key again, for long-lived connections: the key may have expired or been revoked. It does

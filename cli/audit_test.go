@@ -17,6 +17,7 @@ func TestAudit(t *testing.T) {
 	operator := []string{"MANIFOLD_URL=" + url, "MANIFOLD_OPERATOR_KEY=" + operatorKey}
 	must(t, tenant, "group", "put", "mail", "--category", "order")
 	must(t, tenant, "group", "put", "other", "--category", "order")
+	must(t, tenant, "audit", "--action", "putSubscription", "--follow", "--count", "4", "--since", "1h") // the outcomes may be late
 	for _, c := range []struct {
 		environ []string
 		args    string
