@@ -22,6 +22,9 @@ type Options struct {
 	Rows     *Postgres
 	Drivers  map[string]drivers.Driver // by the name of the database
 	Log      *slog.Logger
+	// Heads returns the heads of all logs. After New, it is asked for audit logs of deleted tenants, to erase them: a process
+	// of a release without audit logs leaves them. Nil: they are not looked for.
+	Heads func(ctx context.Context, since time.Time) ([]domain.Head, error)
 	// Erased records that everything of a tenant was removed. It is called before the tenant is marked deleted, and again
 	// if that fails; the tenant is deleted once it has succeeded. Nil: nothing is recorded.
 	Erased func(ctx context.Context, tenant domain.TenantID) error
@@ -40,6 +43,7 @@ type Options struct {
 type Eraser struct {
 	options Options
 	tenants map[domain.TenantID]*progress
+	swept   bool // deleted tenants have no audit logs
 }
 
 // progress is how far this process knows a tenant's erasure to be.
@@ -67,7 +71,7 @@ func (e *Eraser) Run(ctx context.Context) error {
 	ticker := time.NewTicker(e.options.Every)
 	defer ticker.Stop()
 	for {
-		if err := e.runOnce(ctx); err != nil && ctx.Err() == nil {
+		if err := errors.Join(e.runOnce(ctx), e.sweepAuditLogs(ctx)); err != nil && ctx.Err() == nil {
 			e.options.Log.Warn("a tenant was not erased; trying again", "error", err)
 		}
 		select {
@@ -132,6 +136,36 @@ func (e *Eraser) advance(ctx context.Context, tenant domain.TenantID, p *progres
 		return err
 	}
 	e.options.Log.Info("a tenant was erased", "tenant", tenant.String())
+	return nil
+}
+
+// sweepAuditLogs erases the audit logs that deleted tenants still have, until that has succeeded once.
+func (e *Eraser) sweepAuditLogs(ctx context.Context) error {
+	if e.swept || e.options.Heads == nil {
+		return nil
+	}
+	heads, err := e.options.Heads(ctx, time.Time{})
+	if err != nil {
+		return err
+	}
+	left := make(map[domain.TenantID]bool)
+	for _, head := range heads {
+		left[head.Tenant] = true
+	}
+	deleted, err := e.options.Tenants.TenantsIn(ctx, domain.TenantDeleted)
+	if err != nil {
+		return err
+	}
+	for _, tenant := range deleted {
+		if !left[tenant.ID.AuditLog()] {
+			continue
+		}
+		if err := e.options.Rows.EraseAuditLog(ctx, tenant.ID); err != nil {
+			return fmt.Errorf("erase the audit log of the deleted tenant %s: %w", tenant.ID, err)
+		}
+		e.options.Log.Info("the audit log of a deleted tenant was erased", "tenant", tenant.ID.String())
+	}
+	e.swept = true
 	return nil
 }
 

@@ -182,6 +182,19 @@ func TestErasingATenantRemovesEverything(t *testing.T) {
 	if n := h.left(t, kept, builds[kept]...); n != 6 || events(kept) != 1 {
 		t.Errorf("the other tenant has documents in %d builds", n)
 	}
+
+	// A process of a release without audit logs leaves that of a deleted tenant.
+	for _, tenant := range []domain.TenantID{gone, kept} {
+		_, err := h.store.Append(ctx, tenant.AuditLog(), domain.Append{Streams: []domain.StreamAppend{{
+			Stream: "key-new", Expected: domain.Any, Events: []domain.NewEvent{{Type: "ActionDone", Data: json.RawMessage(`{}`)}},
+		}}})
+		must(t, err)
+	}
+	h.eraser.options.Heads = h.store.Heads
+	must(t, h.eraser.sweepAuditLogs(ctx))
+	if !h.eraser.swept || events(gone.AuditLog()) != 0 || events(kept.AuditLog()) != 1 {
+		t.Errorf("the audit logs have %d and %d events", events(gone.AuditLog()), events(kept.AuditLog()))
+	}
 }
 
 // An eraser continues after a restart or an unreachable database: the tenant stays deleting.

@@ -70,6 +70,21 @@ func (s *Postgres) EraseRows(ctx context.Context, tenant domain.TenantID) error 
 	return s.registry.ForgetExamples(ctx, tenant)
 }
 
+// EraseAuditLog removes every row of the audit log of a tenant that is deleting or deleted. The log's own row goes last, so
+// that what was interrupted can be found.
+func (s *Postgres) EraseAuditLog(ctx context.Context, tenant domain.TenantID) error {
+	if err := s.checkDeleting(ctx, tenant); err != nil {
+		return err
+	}
+	log := tenant.AuditLog()
+	for _, tables := range [][]string{webhook.Tables[:], otherTables[:], logTables[1:], logTables[:]} {
+		if err := s.eraseTables(ctx, log, tables); err != nil {
+			return err
+		}
+	}
+	return s.webhooks.TellWebhooks(ctx, log)
+}
+
 // EraseTenant is EraseRows, and then marks the tenant deleted. Its record stays, and its name becomes free.
 func (s *Postgres) EraseTenant(ctx context.Context, tenant domain.TenantID) error {
 	if err := s.EraseRows(ctx, tenant); err != nil {

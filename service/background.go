@@ -107,7 +107,7 @@ func (p *Process) startBackground(ctx context.Context) {
 		return p.store.ListenRetention(ctx, p.retention.Notice)
 	})
 	start("erase tenants", erasure.New(erasure.Options{
-		Tenants: p.store.TenantTables, Registry: p.store.Registry, Rows: p.store.ErasureTables, Drivers: p.drivers, Erased: p.audit.Erased, Log: p.log,
+		Tenants: p.store.TenantTables, Registry: p.store.Registry, Rows: p.store.ErasureTables, Drivers: p.drivers, Heads: p.store.Heads, Erased: p.audit.Erased, Log: p.log,
 		Settle: time.Minute + p.config.Database.ReplicaLag, // a replica may show an erased log for as long
 	}).Run)
 	p.background.spawn("deploy projections", func() { p.deployRest(ctx) })

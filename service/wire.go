@@ -88,7 +88,7 @@ func (p *Process) wire(e Extensions) error {
 	if p.keys, err = auth.NewKeys(auth.Config{Store: p.store.KeyTables, Operators: operators, Tokens: p.tokens, TokenRules: rules, Address: listen.ClientAddress, Log: p.log}); err != nil {
 		return err
 	}
-	p.audit = audit.New(audit.Config{Append: p.store.Append, Log: p.log})
+	p.audit = audit.New(audit.Config{Append: p.store.Append, Ended: p.store.TenantTables.Ended, Log: p.log})
 	p.meter = usage.NewMeter(p.store.UsageTables, p.log)
 	configured := p.config.Limits
 	p.budget = budget.New(budget.Limits{Places: configured.Folds, TenantPlaces: configured.TenantFolds, Steps: configured.FoldSteps, Time: configured.FoldTime, Used: func(tenant domain.TenantID) func(int) { return p.meter.Of(tenant).Steps }})

@@ -58,6 +58,15 @@ func (s *Tenants) Tenant(ctx context.Context, id domain.TenantID) (domain.Tenant
 	return tenant, nil
 }
 
+// Ended reports whether a tenant is being deleted, is deleted or never existed.
+func (s *Tenants) Ended(ctx context.Context, id domain.TenantID) (bool, error) {
+	tenant, err := s.Tenant(ctx, id)
+	if domain.IsCode(err, domain.CodeNotFound) {
+		return true, nil
+	}
+	return tenant.State == domain.TenantDeleting || tenant.State == domain.TenantDeleted, err
+}
+
 // Tenants returns at most limit tenants with ids above after, including deleted ones. They are ordered by id, which is
 // roughly the order of creation.
 func (s *Tenants) Tenants(ctx context.Context, after domain.TenantID, limit int) ([]domain.Tenant, error) {
