@@ -127,6 +127,7 @@ func auditLine(e client.Event) string {
 	var data struct {
 		Action  string            `json:"action"`
 		Targets map[string]string `json:"targets"`
+		Query   map[string]string `json:"query"`
 		Code    string            `json:"code"`
 		Network string            `json:"network"`
 		Count   int64             `json:"count"`
@@ -141,8 +142,10 @@ func auditLine(e client.Event) string {
 	if data.Actor.Kind != "" {
 		parts = append(parts, fmt.Sprintf("by %s %q %s", data.Actor.Kind, data.Actor.Name, cmp.Or(data.Actor.Key, data.Actor.Subject)))
 	}
-	for _, name := range slices.Sorted(maps.Keys(data.Targets)) {
-		parts = append(parts, name+"="+data.Targets[name])
+	for _, parameters := range []map[string]string{data.Targets, data.Query} {
+		for _, name := range slices.Sorted(maps.Keys(parameters)) {
+			parts = append(parts, name+"="+parameters[name])
+		}
 	}
 	if data.Count > 0 {
 		parts = append(parts, fmt.Sprintf("%d times", data.Count), data.Network)
