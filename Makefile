@@ -10,7 +10,7 @@ TESTFLAGS ?= -timeout=30m -p=2 -vet=off -ldflags=-w
 # What `make test` tests. systemtest takes longest, so it starts first.
 PACKAGES  ?= ./systemtest ./...
 # Packages in which goroutines share state.
-RACE      ?= ^$(MODULE)/(aggregate|api(/.*)?|auth(/.*)?|budget|cli/doctor|client|delivery/.*|drivers/.*|embedded|erasure|eventlog|fairshare|limits|listen|members|outbox.*|pg|projection(/.*)?|rebuild|retention|schema|service|tables|tenant|upcasting|usage)$$
+RACE      ?= ^$(MODULE)/(aggregate|api(/.*)?|audit|auth(/.*)?|budget|cli/doctor|client|delivery/.*|drivers/.*|embedded|erasure|eventlog|fairshare|limits|listen|members|outbox.*|pg|projection(/.*)?|rebuild|retention|schema|service|tables|tenant|upcasting|usage)$$
 
 # The packages with the log's SQL, the slow ones first, without their longest tests, which depend on our code more than
 # on the server's version: faults, kills and models. And tests of the whole service, one of which crashes PostgreSQL.

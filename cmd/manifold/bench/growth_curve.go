@@ -168,8 +168,10 @@ func (c *curve) extend(ctx context.Context, size int) ([]int64, error) {
 	var head int64
 	_, err = pgx.ForEachRow(rows, []any{&id, &head}, func() error {
 		tenant, err := domain.ParseTenantID(id)
-		heads[c.numbers[tenant]] = head
-		total += int(head)
+		if n, ours := c.numbers[tenant]; ours { // audit logs are nobody's
+			heads[n] = head
+			total += int(head)
+		}
 		return err
 	})
 	if err != nil {
