@@ -28,7 +28,7 @@ var consoleSources = filepath.Join("..", "console", "web")
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	needed(t, "node")
-	folder := installPackages(t, consoleSources, "console.test.mjs")
+	folder := installPackages(t, consoleSources, "console.browser.mjs", "console.test.mjs")
 	t.Run("types", func(t *testing.T) {
 		t.Parallel()
 		checkConsoleTypes(t, folder)

@@ -2,55 +2,9 @@
 // problems.
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
-import puppeteer from "puppeteer-core";
+import { api, browser, expect, given, open, problems, says, signedIn } from "./console.browser.mjs";
 
-const given = JSON.parse(process.argv[2]);
 const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const problems = [];
-const patience = 90_000;
-
-const browser = await puppeteer.launch({
-  executablePath: given.browser,
-  userDataDir: given.profile,
-  args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--no-first-run"],
-});
-
-async function api(method, path, body) {
-  const response = await fetch(given.url + path, {
-    method, headers: { Authorization: `Bearer ${given.key}`, "Content-Type": "application/json" }, ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-  });
-  const text = await response.text();
-  if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
-  return text === "" ? undefined : JSON.parse(text);
-}
-
-function expect(what, holds) {
-  if (!holds) problems.push(what);
-}
-
-/** Opens a page that reports each error and each violation of the policy. */
-async function open(context, { width = 1440, scheme = "light", quiet = false } = {}) {
-  const page = await context.newPage();
-  await page.setViewport({ width, height: 850 });
-  await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
-  page.setDefaultTimeout(patience);
-  page.on("dialog", (dialog) => dialog.accept()); // the page is left with unsaved changes
-  page.on("pageerror", (error) => problems.push(`${page.url()}: ${error.message}`));
-  page.on("console", (message) => !quiet && message.type() === "error" && problems.push(`${page.url()}: ${message.text()}`));
-  page.on("request", (request) => {
-    const url = new URL(request.url());
-    if (url.protocol.startsWith("http") && url.origin !== given.url && url.origin !== given.provider) problems.push(`${page.url()} requests ${url.href}`);
-    if ((url.pathname + url.search).includes("mfk_")) problems.push(`${page.url()} sends the key in a URL`);
-  });
-  return page;
-}
-
-const says = (page, text) => page.waitForFunction((text) => document.body.innerText.includes(text), {}, text).catch(() => problems.push(`${page.url()} does not say ${text}`));
-
-async function signedIn(page, key, path = "") {
-  await page.goto(`${given.url}/console${path}#key=${encodeURIComponent(key)}`);
-  await page.waitForSelector(".shell");
-}
 
 /** Keeps the text of the file that a page saves last. */
 async function keepSaved(page) {
@@ -234,25 +188,28 @@ async function command() {
   await context.close();
 }
 
+const inEditor = (page, selector) => page.waitForFunction((selector) => document.querySelector(".editor")?.shadowRoot?.querySelector(selector), {}, selector);
+
+/** Replaces the text of the editor. */
+async function write(page, text) {
+  await (await inEditor(page, ".cm-content")).click();
+  await page.keyboard.down("Control");
+  await page.keyboard.press("a");
+  await page.keyboard.up("Control");
+  await page.keyboard.sendCharacter(text);
+}
+
 /** A projection is written with an error at its place, completed, tried step by step, created, changed and rebuilt. */
 async function definition() {
   const context = await browser.createBrowserContext();
   const page = await open(context, { quiet: true });
-  const inEditor = (selector) => page.waitForFunction((selector) => document.querySelector(".editor")?.shadowRoot?.querySelector(selector), {}, selector);
-  const write = async (text) => {
-    await (await inEditor(".cm-content")).click();
-    await page.keyboard.down("Control");
-    await page.keyboard.press("a");
-    await page.keyboard.up("Control");
-    await page.keyboard.sendCharacter(text);
-  };
   const text = (value) => JSON.stringify({ name: "order-totals", source: { categories: ["order"] }, initial: { total: 0 }, on: { ItemAdded: `merge(doc, {"total": doc.total + ${value}})` } });
   const press = (text) => page.locator(`button ::-p-text(${text})`).click();
   await signedIn(page, given.key, "/projections");
   await page.locator("a ::-p-text(Create …)").click();
-  await write('{"name": "order-totals", "on": {}, "on": {}}');
+  await write(page, '{"name": "order-totals", "on": {}, "on": {}}');
   await says(page, 'duplicate field "on"');
-  await write(text("dco"));
+  await write(page, text("dco"));
   const place = `Line 1, column ${text("dco").indexOf("dco") + 1}`;
   await says(page, place);
   await says(page, 'there is no variable "dco"');
@@ -260,7 +217,7 @@ async function definition() {
   await press(place);
   for (let i = 0; i < 3; i++) await page.keyboard.press("Delete");
   await page.keyboard.type("event.data.pri");
-  await inEditor(".cm-tooltip-autocomplete li[aria-selected]");
+  await inEditor(page, ".cm-tooltip-autocomplete li[aria-selected]");
   await accessible(page);
   await page.keyboard.press("Enter");
   await page.waitForFunction((place) => !document.body.innerText.includes(place), {}, place);
@@ -279,8 +236,8 @@ async function definition() {
   await page.locator("dialog button ::-p-text(Create)").click();
   await page.waitForFunction(() => location.pathname === "/console/projections/order-totals");
   await press("Definition");
-  await inEditor(".cel-variable");
-  await write(text("event.data.price * 2"));
+  await inEditor(page, ".cel-variable");
+  await write(page, text("event.data.price * 2"));
   await says(page, "Not saved");
   // Somebody else saves another definition meanwhile. Nobody's is lost.
   const { definition } = await api("GET", "/v1/projections/order-totals");
@@ -318,6 +275,73 @@ async function definition() {
   await page.waitForFunction(() => window.saved);
   const exported = await page.evaluate(() => window.saved);
   expect(`the export begins with ${exported.slice(0, 100)}`, exported.includes('"document":{"n":12345678901234567}}\n'));
+  await context.close();
+}
+
+/**
+ * With the pages alone: why an order's total is wrong, and the projection mended, tried, rebuilt and rolled back; a dead letter
+ * delivered again; a webhook's secret rotated.
+ */
+async function newcomer() {
+  const context = await browser.createBrowserContext();
+  const page = await open(context);
+  const follow = (text) => page.locator(`a ::-p-text(${text})`).click();
+  const press = (text) => page.locator(`button ::-p-text(${text})`).click();
+  const confirm = (text) => page.locator(`dialog button ::-p-text(${text})`).click();
+  const next = () => page.locator("button[aria-label='Next step']").click();
+  const definition = (total) => ({ source: { categories: ["order"] }, initial: { total: 0 }, on: { ItemAdded: `merge(doc, {"total": ${total}})` } });
+  await api("PUT", "/v1/projections/order-prices", definition("event.data.price"));
+  await api("POST", "/v1/projections/order-prices/catch-up?timeout=30");
+  await signedIn(page, given.key);
+
+  await follow("Projections");
+  await follow("order-prices");
+  await follow("order-0");
+  await says(page, '"total": 4.5');
+  await accessible(page);
+  await follow("How it was folded");
+  await says(page, "1 of 5");
+  await next();
+  await next();
+  await says(page, '"price": 2.5');
+  await says(page, '"total": 1.5'); // and after the event 2.5, which is not the sum
+  await write(page, JSON.stringify(definition("doc.total + event.data.price")));
+  await says(page, "The definition has changed since");
+  await page.locator("form[aria-label='Try it'] button").click();
+  await page.waitForFunction(() => !document.body.innerText.includes("has changed since"));
+  for (let i = 0; i < 4; i++) await next();
+  await says(page, '"total": 7.5'); // before the last event
+  await press("Save …");
+  await confirm("Save and rebuild");
+  await says(page, "Can be rolled back until");
+  await follow("the projection");
+  await follow("order-0");
+  await says(page, '"total": 12');
+  await follow("Rebuilds");
+  await page.locator("::-p-xpath(//tr[contains(., 'order-prices')]//a[time])").click();
+  await press("Roll back");
+  const before = page.url();
+  await page.locator("::-p-aria(Type order-prices to confirm[role='textbox'])").fill("order-prices");
+  await confirm("Roll back");
+  await page.waitForFunction((before) => location.href !== before, {}, before); // the page of the rebuild that rolls back
+  await says(page, "Live");
+  await follow("the projection");
+  await follow("order-0");
+  await says(page, '"total": 4.5');
+
+  await follow("Home");
+  await follow("Review and replay");
+  await says(page, "the address is unknown");
+  await page.locator("td button ::-p-text(Replay)").click();
+  await says(page, "The event is delivered again");
+
+  await follow("Delivery");
+  await follow("crm");
+  await press("Rotate");
+  await confirm("Rotate");
+  await says(page, "It is shown only this once");
+  expect("the new secret is shown", await page.$eval("dialog", (dialog) => dialog.innerText.includes("whsec_")));
+  await confirm("Close");
   await context.close();
 }
 
@@ -396,7 +420,7 @@ async function documentation(width, scheme) {
 
 try {
   await Promise.all([everyPage(1440, "light", true), everyPage(390, "dark", false)]);
-  await Promise.all([signingIn(), signingInWithProvider(), keyboardAndScopes(), operator(), command(), definition(), documents(), liveTail()]);
+  await Promise.all([signingIn(), signingInWithProvider(), keyboardAndScopes(), operator(), command(), definition(), newcomer(), documents(), liveTail()]);
   await Promise.all([documentation(1440, "light"), documentation(420, "dark")]);
 } finally {
   await browser.close();

@@ -5,7 +5,7 @@ import { bytes, count, curl, plural, quote } from "../format";
 import { members } from "../json-members";
 import { goQuery, href, Link, usePlace } from "../router";
 import { save, savedBytes } from "../save";
-import { useSession } from "../session";
+import { useMay, useSession } from "../session";
 import { Await, Button, Code, copy, Dialog, Empty, Field, Json, Panel, Problem, Select, Table, toast } from "../ui";
 
 /** How many fields a table has as columns if none are chosen. */
@@ -15,7 +15,8 @@ const defaultColumns = 6;
 const listed = 50;
 const exported = 50_000;
 
-export function Documents({ name }: { name: string }) {
+/** Documents of a projection. If they are keyed by stream, a shown document leads to the events that made it. */
+export function Documents({ name, byStream }: { name: string; byStream: boolean }) {
   const { client } = useSession();
   const { query } = usePlace();
   const filter = query.get("filter") ?? "";
@@ -58,7 +59,7 @@ export function Documents({ name }: { name: string }) {
           <ColumnForm fields={fields} chosen={chosen} />
         </div>
       )}
-      {shown !== null && <Shown name={name} id={shown} />}
+      {shown !== null && <Shown name={name} id={shown} byStream={byStream} />}
       <Await of={documents} what="documents">
         {({ documents: rows, warnings }) => rows.length === 0 ? (
           filter ? <p class="muted">No document matches the filter. <Link to={href(["projections", name], { tab: "documents" })}>Show all</Link></p>
@@ -237,12 +238,17 @@ function csvCell(json = "null"): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-function Shown({ name, id }: { name: string; id: string }) {
+function Shown({ name, id, byStream }: { name: string; id: string; byStream: boolean }) {
   const { client } = useSession();
+  const may = useMay();
   const document = useData((signal) => client.getDocument(name, id, { signal }), [name, id], { every: 3000 });
   return (
     <div class="shown">
-      <div class="panel-head"><h3>{id}</h3><Button tone="quiet" aria-label="Close the document" onPress={() => goQuery({ document: undefined })}>×</Button></div>
+      <div class="panel-head">
+        <h3>{id}</h3>
+        {byStream && may("events:read") && <Link class="button" to={href(["projections", name], { tab: "definition", stream: id })}>How it was folded</Link>}
+        <Button tone="quiet" aria-label="Close the document" onPress={() => goQuery({ document: undefined })}>×</Button>
+      </div>
       <Await of={document} what="the document">{(d) => <><p class="muted small">After the event at <Link to={href(["events"], { at: d.position })}>position {count(d.position)}</Link></p><Json value={d.document} label="Document" /></>}</Await>
     </div>
   );

@@ -95,7 +95,7 @@ function Details({ name }: { name: string }) {
             {state.data && <Status of={state.data} name={name} reload={state.reload} />}
             {!state.data && <Facts of={[["Build", count(p.build)], ["Version", count(p.version)], ["Changed", <Time at={p.updatedAt} />]]} />}
             <Tabs label="Parts of the projection" tabs={tabs} current={tab} choose={(id) => goQuery({ tab: id }, { replace: true })} />
-            {tab === "documents" && <Documents name={name} />}
+            {tab === "documents" && <Documents name={name} byStream={(p.definition.key ?? "event.stream") === "event.stream"} />}
             {tab === "parked" && <Parked name={name} reload={state.reload} />}
             {tab === "definition" && <DefinitionTab key={p.revision} of={p} saved={projection.reload} />}
           </>
