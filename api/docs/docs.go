@@ -54,7 +54,8 @@ const (
 
 // kinds are the media types of the files that pages load, by the ends of their names.
 var kinds = map[string]string{
-	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".json": "application/json",
+	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".webp": "image/webp",
+	".json": "application/json",
 }
 
 // Site is the documentation. It may be used concurrently.
@@ -144,7 +145,7 @@ func (s *Site) load() error {
 			switch {
 			case isPage(target):
 				queue = append(queue, target)
-			case path.Ext(target) == ".svg":
+			case isImage(target):
 				if s.loaded[sitePath(target)], err = s.read(target); err != nil {
 					problems = append(problems, fmt.Errorf("%s: %w", source, err))
 				}
@@ -184,6 +185,9 @@ func codesPage() []byte {
 func isPage(source string) bool {
 	return path.Ext(source) == ".md" || source == contract || source == codes
 }
+
+// isImage reports whether a file of the repository is an image that pages show.
+func isImage(file string) bool { return strings.HasPrefix(kinds[path.Ext(file)], "image/") }
 
 // sitePath returns where a file of the repository is below /docs.
 func sitePath(source string) string {

@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"bytes"
+	"errors"
 	"html"
 	"os"
 	"path"
@@ -72,7 +73,7 @@ func files(t *testing.T, links docs.Links) map[string][]byte {
 		}
 		all[strings.TrimSuffix("/docs/"+name, "/")] = file.Content
 	}
-	for _, source := range svgs(t) {
+	for _, source := range images(t) {
 		file, found, err := site.File(source)
 		if err != nil || !found {
 			t.Errorf("%s: %v, %v", source, found, err)
@@ -82,12 +83,14 @@ func files(t *testing.T, links docs.Links) map[string][]byte {
 	return all
 }
 
-func svgs(t *testing.T) []string {
+func images(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join("..", "..", "docs", "*", "*.svg"))
-	if err != nil {
+	screenshots, unlisted := filepath.Glob(filepath.Join("..", "..", "docs", "images", "*.webp"))
+	if err := errors.Join(err, unlisted); err != nil {
 		t.Fatal(err)
 	}
+	names = append(names, screenshots...)
 	for i, name := range names {
 		names[i], _ = filepath.Rel(filepath.Join("..", "..", "docs"), name)
 	}

@@ -135,7 +135,7 @@ func (p *page) render(s *Site) error {
 				node.AppendChild(node, ast.NewString([]byte(target.Title)))
 			}
 			*destination = []byte(s.href(p.path, target.path) + fragment)
-		case path.Ext(file) == ".svg":
+		case isImage(file):
 			*destination = []byte(s.loadHref(p.path, sitePath(file)))
 		case path.Ext(file) == ".yaml":
 			*destination = []byte(s.contractHref(p.path, file))

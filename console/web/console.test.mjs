@@ -41,7 +41,7 @@ const pages = [
   ["/projections?create=1", "Ctrl-Space completes"],
   ["/projections/parking?tab=parked", "Retry all"],
   ["/rebuilds", "Dry run"],
-  [`/rebuilds/orders/${rebuild.id}`, "Difference to the live documents"],
+  [`/rebuilds/orders/${rebuild.id}`, "/customer"],
   ["/delivery", "crm"],
   ["/delivery/groups/mail", "The group has no partitions"],
   ["/delivery/groups/mail?tab=dead-letters", "the address is unknown"],

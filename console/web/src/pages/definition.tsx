@@ -416,9 +416,9 @@ function TryIt({ text, trial, refused, faulted }: { text: string; trial: number;
     }
   };
   const allowed = Boolean(caller.tenant) && may("events:read");
-  /** Begins with the first step, which the arrow keys move from there. */
-  const start = async () => {
-    await run(1);
+  /** Begins with a step, which the arrow keys move from there. */
+  const start = async (step = 1) => {
+    await run(step);
     setStarted(started + 1);
   };
   useEffect(() => {
@@ -427,7 +427,7 @@ function TryIt({ text, trial, refused, faulted }: { text: string; trial: number;
   useEffect(() => {
     if (!allowed) return;
     if (trial > 0) void start();
-    else if (query.get("stream") || query.get("last")) void run(Number(query.get("step")) || 1);
+    else if (query.get("stream") || query.get("last")) void start(Number(query.get("step")) || 1); // a link leads to a step
   }, [trial]);
   if (!allowed) {
     return <Panel title="Try it"><p class="muted">{caller.tenant ? "Your key needs the scope events:read to try a definition on events." : "An operator cannot read a tenant's events, so the definition is checked but not tried on events here."}</p></Panel>;

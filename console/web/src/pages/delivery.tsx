@@ -239,8 +239,8 @@ function WebhookPage({ name }: { name: string }) {
               ["Dead letters", w.progress.deadLetters > 0 ? <Link to={href(["delivery", "groups", `webhook.${name}`], { tab: "dead-letters" })}>{count(w.progress.deadLetters)}</Link> : "0"],
               ["Format", w.format], ["Order", w.ordering],
             ]} />
-            <Attempts name={name} />
             <Secrets of={w} reload={webhook.reload} />
+            <Attempts name={name} />
           </>
         )}
       </Await>

@@ -197,6 +197,9 @@ function SaveDifference({ of: r }: { of: Rebuild }) {
   return <>{read !== undefined && <span role="status" class="muted">{bytes(read)} read …</span>}<Button onPress={run}>Save all differences</Button></>;
 }
 
+/** One side of an example. Of a changed document the service sends the fields that differ, and nothing if the side has none. */
+const sideOf = (kind: string, fields: unknown): unknown => (kind === "changed" ? (fields ?? {}) : fields);
+
 function Comparison({ of: r }: { of: Rebuild }) {
   const { caller } = useSession();
   const may = useMay();
@@ -214,7 +217,7 @@ function Comparison({ of: r }: { of: Rebuild }) {
       </Panel>
       {difference.examples.map((example) => (
         <Panel key={example.tenant + example.id} title={example.id} actions={<Badge tone={kinds[example.kind]}>{example.kind}</Badge>}>
-          <Changes before={example.live} after={example.built} />
+          <Changes before={sideOf(example.kind, example.live)} after={sideOf(example.kind, example.built)} />
         </Panel>
       ))}
     </>
