@@ -25,11 +25,11 @@ async function firstPaint() {
 
 /** Appends events at the full rate until it is stopped. Whatever fails is sent again with the same ids. */
 function append() {
+  const begin = Date.now();
   let stopped = false;
+  let appended = 0;
+  let position = 0;
   const done = (async () => {
-    const begin = Date.now();
-    let appended = 0;
-    let position = 0;
     for (let i = 0; !stopped; i++) {
       await sleep(begin + i * everyMs - Date.now());
       const events = Array.from({ length: batch }, (_, n) => ({ id: crypto.randomUUID(), type: "Ticked", data: { n: i * batch + n, text: "of some length, as events are" } }));
@@ -44,9 +44,9 @@ function append() {
       }
       appended += batch;
     }
-    return { appended, position, rate: (appended * 1000) / (Date.now() - begin) };
+    return { appended, position };
   })();
-  return () => ((stopped = true), done);
+  return { rate: () => (appended * 1000) / (Date.now() - begin), stop: () => ((stopped = true), done) };
 }
 
 /** The bytes of the script's objects, and the nodes of the document. */
@@ -95,7 +95,7 @@ try {
   await says(second, "Live");
   const tabs = [first, second];
 
-  const stop = append();
+  const appending = append();
   await sleep(settled);
   const before = await Promise.all(tabs.map(memory));
   figures.frames = await frames(first);
@@ -105,9 +105,11 @@ try {
   figures.nodes = Math.max(...after.map(({ nodes }, i) => nodes - before[i].nodes));
   figures.heap = Math.max(...after.map(({ bytes }) => bytes));
 
-  await fetch(given.restart, { method: "POST" });
-  const { appended, position, rate } = await stop();
-  figures.rate = rate;
+  figures.rate = appending.rate();
+
+  await fetch(given.restart, { method: "POST" }); // answered when the service runs again
+  await sleep(3000);
+  const { appended, position } = await appending.stop();
   for (const page of tabs) {
     await says(page, position.toLocaleString("en"));
     await says(page, "Live");
