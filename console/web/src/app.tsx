@@ -12,7 +12,7 @@ import { type Scope, session, signOut, useMay, useSession } from "./session";
 import { SignIn } from "./signin";
 import { useStore } from "./store";
 import { chooseTheme, type Theme, theme } from "./theme";
-import { Button, Dialog, Empty, Loading, Questions, Select, Title, Toasts } from "./ui";
+import { Button, Dialog, Empty, Loading, Mark, Questions, Select, Title, Toasts } from "./ui";
 
 interface Section {
   id: IconName;
@@ -44,9 +44,11 @@ export function App() {
   );
 }
 
+/** What index.html shows before the script is there. */
 function Starting() {
   return (
     <main class="signin" id="main">
+      <Mark />
       <h1 class="visually-hidden">Manifold</h1>
       <Loading what="the console" />
     </main>
@@ -69,7 +71,7 @@ function Shell() {
       <a class="skip" href="#main">Skip to content</a>
       <header class="top">
         <Link to={href([])} class="brand" aria-label="Manifold, home">
-          <svg viewBox="0 0 20 20" aria-hidden="true"><path d="M3 16V5l7 7 7-7v11" /></svg>
+          <Mark />
           <span>Manifold</span>
         </Link>
         <button type="button" class="button quiet menu" aria-expanded={menu} aria-controls="nav" onClick={() => setMenu(!menu)}>

@@ -3,7 +3,7 @@ import { Client, type SignInIssuer } from "../../../client/typescript/src/index.
 import { leave } from "./oidc";
 import { session, signIn } from "./session";
 import { useStore } from "./store";
-import { Button, Field, messageOf, Title } from "./ui";
+import { Button, Field, Mark, messageOf, Title } from "./ui";
 
 export function SignIn() {
   const { reason, offered } = useStore(session);
@@ -28,7 +28,7 @@ export function SignIn() {
   return (
     <main class="signin" id="main">
       <form class="panel" onSubmit={submit}>
-        <svg class="mark" viewBox="0 0 20 20" aria-hidden="true"><path d="M3 16V5l7 7 7-7v11" /></svg>
+        <Mark />
         <Title text="Sign in" about="With an API key of your tenant, an operator key, or a token. The console shows what it may do." />
         {error && <p class="problem" role="alert">{error}</p>}
         {issuers.map((issuer) => (

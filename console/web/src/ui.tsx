@@ -84,6 +84,11 @@ setInterval(() => {
   if (document.visibilityState === "visible") clock.value = Date.now();
 }, 5000);
 
+/** The product's mark. */
+export function Mark() {
+  return <svg class="mark" viewBox="0 0 20 20" aria-hidden="true"><path d="M3 16V5l7 7 7-7v11" /></svg>;
+}
+
 /** What to show until data is there: after a moment, in words. */
 export function Loading({ what }: { what: string }) {
   const [slow, setSlow] = useState(false);
