@@ -3,12 +3,13 @@ package domain
 // MemberID identifies a process that works for tenants. A process gets a new one at each start.
 type MemberID UUID
 
-// NewMemberID returns a new id. Its UUID version is 8; earlier releases used 7. From the versions, processes know
-// whether all of them distribute the tenants evenly; see Evenly.
-func NewMemberID() MemberID { return MemberID(NewUUID().marked(8)) }
+// NewMemberID returns a new id. Its UUID version is 9; earlier releases used 7 and 8. From the versions, processes know
+// whether all of them distribute the tenants in the same way; see Evenly.
+func NewMemberID() MemberID { return MemberID(NewUUID().marked(9)) }
 
-// Evenly reports whether the process distributes the tenants evenly. Processes of earlier releases do not.
-func (id MemberID) Evenly() bool { return id[6]>>4 == 8 }
+// Evenly reports whether the process distributes the tenants evenly, and their audit logs apart from them. Processes of
+// earlier releases do not.
+func (id MemberID) Evenly() bool { return id[6]>>4 == 9 }
 
 // ParseMemberID parses the canonical form of a UUID.
 func ParseMemberID(text string) (MemberID, error) {

@@ -13,7 +13,7 @@ import (
 
 // earlier makes an id one of an earlier release.
 func earlier(id domain.MemberID) domain.MemberID {
-	id[6] = id[6]&0x0f | 7<<4
+	id[6] = id[6]&0x0f | 8<<4
 	return id
 }
 

@@ -27,7 +27,7 @@ func (s *Postgres) Join(ctx context.Context, member Member) error {
 // Announce records a member's sign of life. It returns the members with a sign of life within the given time, by the
 // database's clock, in the order in which they started, including this one. StartedAt and AliveAt are the database's
 // times. Members that have been silent for an hour are removed. If tenants is not nil, Announce sets it to all tenants
-// with a log, in order.
+// with a log, in order. Audit logs are not tenants.
 func (s *Postgres) Announce(ctx context.Context, member Member, within time.Duration, tenants *[]domain.TenantID) ([]Member, error) {
 	var batch pgx.Batch
 	batch.Queue("begin")
@@ -44,6 +44,7 @@ func (s *Postgres) Announce(ctx context.Context, member Member, within time.Dura
 				err = row.Scan((*[16]byte)(&id))
 				return id, err
 			})
+			*tenants = slices.DeleteFunc(*tenants, domain.TenantID.IsAuditLog)
 			return err
 		})
 	}

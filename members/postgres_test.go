@@ -28,11 +28,19 @@ func TestMembers(t *testing.T) {
 	if len(alive) != 2 || alive[0].ID != one.ID || alive[1].ID != two.ID {
 		t.Errorf("both: %+v", alive)
 	}
+	admin := db.Pool(t, pgtest.RoleSuperuser, 1)
+	tenant := domain.NewTenantID()
+	_, err = admin.Exec(t.Context(), "insert into manifold.logs (tenant_id) values ($1), ($2)", tenant.String(), tenant.AuditLog().String())
+	tablestest.Must(t, err)
+	var tenants []domain.TenantID
 	before := alive[0].AliveAt
-	alive, err = s.Announce(t.Context(), one, within, nil)
+	alive, err = s.Announce(t.Context(), one, within, &tenants)
 	tablestest.Must(t, err)
 	if len(alive) != 2 || !alive[0].AliveAt.After(before) || alive[0].StartedAt.After(before) {
 		t.Errorf("again: %+v", alive)
+	}
+	if len(tenants) != 1 || tenants[0] != tenant {
+		t.Errorf("the tenants are %v, want %v without its audit log", tenants, tenant)
 	}
 
 	again := members.Member{ID: domain.NewMemberID(), Name: two.Name, Version: "v2"}
@@ -45,7 +53,6 @@ func TestMembers(t *testing.T) {
 	two = again
 
 	// Time goes by, for the database.
-	admin := db.Pool(t, pgtest.RoleSuperuser, 1)
 	age := func(id domain.MemberID, by string) {
 		t.Helper()
 		_, err := admin.Exec(t.Context(), "update manifold.members set alive_at = now() - $2::interval where member_id = $1", id.String(), by)
