@@ -17,7 +17,7 @@ import (
 type Store struct {
 	pool *pgxpool.Pool
 
-	claim, release, remove, mark, refuse, lag, sweep string
+	claim, lock, release, remove, mark, refuse, lag, sweep string
 }
 
 var _ outbox.Store = (*Store)(nil)
@@ -52,6 +52,7 @@ func (t Table) Open(pool *pgxpool.Pool) (*Store, error) {
 			from due as d join gaps as g on g.stream = d.stream
 			where o.sequence = d.sequence and o.published_at is null and (g.first is null or d.sequence < g.first)
 			returning o.sequence, o.event_id::text, o.stream, o.message::text, o.attempts, o.added_at`,
+		lock:    `select from ` + name + ` as o where o.event_id = any($1::uuid[]) order by o.sequence for update`,
 		release: `update ` + name + ` as o set claim = null, due_at = now() where o.claim = $1::uuid and o.published_at is null`,
 		remove:  `delete from ` + name + ` as o where o.event_id = any($1::uuid[])`,
 		mark:    `update ` + name + ` as o set claim = null, published_at = now(), reason = null where o.event_id = any($1::uuid[]) and o.published_at is null`,
@@ -96,9 +97,15 @@ func (s *Store) Claim(ctx context.Context, limit int, lease time.Duration) (outb
 	return claim, nil
 }
 
-// Settle implements outbox.Store. It is one transaction.
+// Settle implements outbox.Store. It is one transaction. First it locks the rows in their order: others may settle the same
+// rows, if the claim's lease has ended, and locks taken in different orders could make a deadlock.
 func (s *Store) Settle(ctx context.Context, claim outbox.Claim, outcome outbox.Outcome, keep bool) error {
 	batch := &pgx.Batch{}
+	claimed := make([]string, len(claim.Rows))
+	for i, row := range claim.Rows {
+		claimed[i] = row.ID
+	}
+	batch.Queue(s.lock, claimed)
 	if len(outcome.Published) > 0 {
 		published := make([]string, len(outcome.Published))
 		for i, row := range outcome.Published {
