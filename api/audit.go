@@ -29,8 +29,8 @@ type auditKey struct{}
 // ofAuditLog reports whether a request concerns the audit log of its caller's tenant, instead of its log.
 func ofAuditLog(ctx context.Context) bool { return ctx.Value(auditKey{}) != nil }
 
-// routeAudit returns a request for an audit log as one for a log, which ofAuditLog recognizes. Links in its answer have the
-// path of the audit log. Other requests stay as they are.
+// routeAudit returns a request for an audit log as one for a log, which ofAuditLog recognizes. Links in its answer have
+// the path of the audit log. Other requests stay as they are.
 func routeAudit(request *http.Request) *http.Request {
 	if !strings.HasPrefix(request.URL.Path, auditPath+"/v1/") {
 		return request
@@ -90,7 +90,7 @@ func (s *Server) origin(c echo.Context) audit.Origin {
 	return origin
 }
 
-// run calls the handler. An administrative action is recorded in the audit log before, and again with its outcome after.
+// run calls the handler. An administrative action is recorded in the audit log before, and its outcome after.
 func (e *endpoint) run(c echo.Context, caller access.Caller) error {
 	if e.op.audited == nil {
 		return e.handle(c, caller)
@@ -244,7 +244,7 @@ func (a *answerCopy) masked() json.RawMessage {
 // Unwrap is for http.ResponseController.
 func (a *answerCopy) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// discard is an answer that nobody gets.
+// discard takes an answer that is not sent.
 type discard struct{}
 
 func (discard) Header() http.Header            { return http.Header{} }

@@ -149,7 +149,7 @@ func TestAuditLogOfATenant(t *testing.T) {
 	a.send("PUT", "/audit/v1/retention/webhook", object{"maxAge": 90 * 86400}).want(201)
 	equal(t, "the tenant's own log", len(a.get("/v1/export", "Accept", ndjson).want(200).lines()), 1)
 
-	// Nobody writes, and reading needs the scope.
+	// No credential can write there, and reading needs the scope.
 	for path, body := range map[string]any{
 		"/audit/v1/streams/key-1/events": list{object{"type": "T", "data": 1}}, "/audit/v1/append": object{}, "/audit/v1/publish": list{},
 		"/audit/v1/import?name=x": "", "/audit/v1/commands": object{}, "/audit/v1/aggregates/key/1/commands/X": object{}, "/audit/v1/keys": object{}, "/audit/v1/tickets": nil,

@@ -68,7 +68,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// An action that is not tried, because it could not be recorded for all its owners, is refused for those that have it.
+// An action that cannot be recorded in all its logs is not tried. In those that have it, it is refused.
 func TestAnActionThatIsNotTriedHasAnOutcome(t *testing.T) {
 	t.Parallel()
 	for want, failed := range map[int]error{

@@ -1,5 +1,5 @@
-// Measures the console in a browser, for systemtest/console_load_test.go: first paint, memory under 2,000 events a second, and
-// what two tabs show after the service was killed. It prints {problems, figures}.
+// Measures the console in a browser, for systemtest/console_load_test.go: the first paint, the memory while 2,000 events
+// arrive a second, and what two tabs show after the service was killed. It prints {problems, figures}.
 import { setTimeout as sleep } from "node:timers/promises";
 import { api, browser, expect, given, open, problems, says, signedIn } from "./console.browser.mjs";
 
@@ -9,7 +9,7 @@ const everyMs = 50;
 const settled = 15_000; // by then the page keeps as many events as it ever does
 const watched = 60_000;
 
-/** The time to the first paint of a page that nothing is cached of, in ms: the median of seven. */
+/** The time to the first paint with nothing cached, in ms: the median of seven. */
 async function firstPaint() {
   const times = [];
   for (let i = 0; i < 7; i++) {
@@ -104,7 +104,6 @@ try {
   figures.growth = Math.max(...after.map(({ bytes }, i) => bytes - before[i].bytes));
   figures.nodes = Math.max(...after.map(({ nodes }, i) => nodes - before[i].nodes));
   figures.heap = Math.max(...after.map(({ bytes }) => bytes));
-
   figures.rate = appending.rate();
 
   await fetch(given.restart, { method: "POST" }); // answered when the service runs again

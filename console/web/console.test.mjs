@@ -279,8 +279,8 @@ async function definition() {
 }
 
 /**
- * With the pages alone: why an order's total is wrong, and the projection mended, tried, rebuilt and rolled back; a dead letter
- * delivered again; a webhook's secret rotated.
+ * What a newcomer does with the pages alone: finds out why an order's total is wrong, mends the projection, tries it,
+ * rebuilds, rolls back, delivers a dead letter again, and rotates a webhook's secret.
  */
 async function newcomer() {
   const context = await browser.createBrowserContext();

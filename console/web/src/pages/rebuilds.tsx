@@ -197,7 +197,10 @@ function SaveDifference({ of: r }: { of: Rebuild }) {
   return <>{read !== undefined && <span role="status" class="muted">{bytes(read)} read …</span>}<Button onPress={run}>Save all differences</Button></>;
 }
 
-/** One side of an example. Of a changed document the service sends the fields that differ, and nothing if the side has none. */
+/**
+ * One side of an example. Of a changed document, the service sends the fields that differ, and leaves out a side that has
+ * none.
+ */
 const sideOf = (kind: string, fields: unknown): unknown => (kind === "changed" ? (fields ?? {}) : fields);
 
 function Comparison({ of: r }: { of: Rebuild }) {
