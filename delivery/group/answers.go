@@ -39,6 +39,9 @@ func (a *answer) apply(l *ledger, group *domain.Group, now, begin int64) (settle
 	settled = true
 	for i, attempt := range a.attempts {
 		le, outcome := l.find(attempt)
+		if le != nil && a.extend && l.lapsed(le) {
+			le, outcome = nil, domain.OutcomeStale
+		}
 		a.outcomes[i] = outcome
 		if le == nil {
 			settled = false
@@ -180,7 +183,8 @@ func (g *Groups) Nack(ctx context.Context, tenant domain.TenantID, name string, 
 	return g.answer(ctx, tenant, name, attempts, func(attempts []domain.Attempt) *answer { return newNack(attempts, nack) })
 }
 
-// Extend sets the deadlines of leases to now plus by. If by is 0, it uses the group's AckTimeout.
+// Extend sets the deadlines of leases to now plus by. If by is 0, it uses the group's AckTimeout. In a group with
+// partitions the outcome is stale once a lease was found to have expired, because another member may have the partition.
 func (g *Groups) Extend(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, by time.Duration) ([]domain.Outcome, error) {
 	if by != 0 && (by < domain.MinAckTimeout || by > domain.MaxAckTimeout) {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "by", "it is %s; it must be from %s to %s", by, domain.MinAckTimeout, domain.MaxAckTimeout)

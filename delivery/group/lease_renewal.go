@@ -80,7 +80,7 @@ func (s *step) extendAll(ctx context.Context) error {
 			held := len(r.deliveries)
 			r.deliveries = slices.DeleteFunc(r.deliveries, func(d domain.Delivery) bool {
 				le := p.ledger.leaseOf[d.Event.ID]
-				if le == nil || le.attempt != d.Attempt {
+				if le == nil || le.attempt != d.Attempt || p.ledger.lapsed(le) {
 					return true
 				}
 				p.ledger.extend(le, deadline)

@@ -215,3 +215,35 @@ func TestExtendOfALostEventIsStale(t *testing.T) {
 	mustOutcomes(t, domain.OutcomeStale)(groupsOf(s).Extend(t.Context(), b.tenant, "g", attempts(held...), 0))
 	mustPositions(t, taken, 1)
 }
+
+// A delivery that was saved too slowly is dropped if another member has got the partition.
+func TestASlowDeliveryDoesNotTakeAPartitionBack(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	b.append(t, "order-1", "order-2")
+	b.quick(t, "g", func(d *domain.GroupDefinition) {
+		d.AckTimeout, d.Partitions, d.Ordering = shortLease, 1, domain.OrderingStream
+	})
+	s, network := b.through(t)
+	slow, other := groupsOf(s), groupsOf(b.open(t))
+	one := b.join(t, slow)
+	var given []domain.Delivery
+	var once sync.Once
+	network.After("manifold_save_ledger", func(int) bool {
+		once.Do(func() {
+			elapse(t, shortLease)
+			b.kill(t, one)
+			var err error
+			if given, err = other.Receive(t.Context(), b.tenant, "g", group.Receive{Member: b.join(t, other)}); err != nil {
+				t.Error(err)
+			}
+		})
+		return true
+	})
+	late, err := slow.Receive(t.Context(), b.tenant, "g", group.Receive{Member: one})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustPositions(t, given, 1) // by itself: the other is due
+	mustPositions(t, late)
+}

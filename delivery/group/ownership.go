@@ -89,6 +89,10 @@ func (l *ledger) holdsLeases(now int64) bool {
 	return false
 }
 
+// lapsed reports whether a lease of a partition was found to have expired. It must not be extended: another member may
+// own the partition now, and two would work on it.
+func (l *ledger) lapsed(le *lease) bool { return !l.owner.IsZero() && le.due() }
+
 // releaseAll makes all leases expire, because the consumer may have started on their events.
 func (l *ledger) releaseAll(now int64) {
 	for _, le := range l.leaseOf {

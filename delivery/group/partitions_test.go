@@ -251,6 +251,25 @@ func TestEventsOfAGoneMemberAreRedelivered(t *testing.T) {
 	}
 }
 
+// A lease that has expired cannot be extended once another member has the partition: two members would work on it. A
+// late ack still counts.
+func TestALateExtensionDoesNotTakeAPartitionBack(t *testing.T) {
+	t.Parallel()
+	b, other := partitioned(t, 1, nil)
+	b.append(t, "order-1", "order-2", "order-3")
+	one := b.join(t, b.groups)
+	held := b.all(t, b.groups, one)
+	mustPositions(t, held, 1, 2, 3)
+	b.kill(t, one)
+	given, err := other.Receive(t.Context(), b.tenant, "g", group.Receive{Member: b.join(t, other)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustPositions(t, given, 1) // by itself: the others are due
+	mustOutcomes(t, domain.OutcomeStale)(b.groups.Extend(t.Context(), b.tenant, "g", attempts(held[1]), time.Hour))
+	mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(held[2])))
+}
+
 func TestMembersOfAGroupWithoutPartitions(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
