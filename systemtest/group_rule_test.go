@@ -121,12 +121,12 @@ func (g *groupRule) delivered(asked time.Time, member string, deliveries []clien
 		for n, earlier := range o.attempts {
 			g.again(o, n, earlier, d, asked, got)
 		}
-		if g.ordered {
-			g.inOrder(o, got)
-		}
 		now := &observedAttempt{asked: asked, got: got, deadline: d.AckDeadline, member: member}
 		if d.Partition != nil {
 			now.partition = *d.Partition
+		}
+		if g.ordered {
+			g.inOrder(o, now)
 		}
 		if member != "" {
 			g.alone(now)
@@ -172,6 +172,16 @@ func (a *observedAttempt) leasedUntil() time.Time {
 	return until
 }
 
+// overlaps reports whether two attempts were certainly in flight at the same time. A delivery that arrives after its
+// lease proves nothing: others may have been made since.
+func (a *observedAttempt) overlaps(b *observedAttempt) bool {
+	got := a.got
+	if b.got.After(got) {
+		got = b.got
+	}
+	return got.Before(a.leasedUntil()) && got.Before(b.leasedUntil())
+}
+
 // alone checks that no other member works on the partition of a delivery.
 func (g *groupRule) alone(now *observedAttempt) {
 	for _, o := range g.events {
@@ -180,15 +190,15 @@ func (g *groupRule) alone(now *observedAttempt) {
 			for _, answer := range other.answers {
 				answered = answered || answer.kind != "extend"
 			}
-			if other.partition == now.partition && other.member != now.member && !g.gone[other.member] && !answered && now.got.Before(other.leasedUntil()) {
+			if other.partition == now.partition && other.member != now.member && !g.gone[other.member] && !answered && now.overlaps(other) {
 				g.broken("partition %d goes to another member while attempt %d of event %s is in flight for %s", now.partition, n, o.event.Id, other.leasedUntil().Sub(now.got))
 			}
 		}
 	}
 }
 
-// inOrder checks a delivery of an ordered group against the other events of its stream.
-func (g *groupRule) inOrder(o *observed, got time.Time) {
+// inOrder checks an attempt at an event of an ordered group against the other events of its stream.
+func (g *groupRule) inOrder(o *observed, now *observedAttempt) {
 	for _, other := range g.streams[o.event.Stream] {
 		if other == o {
 			continue
@@ -201,9 +211,9 @@ func (g *groupRule) inOrder(o *observed, got time.Time) {
 				answered = answered || answer.kind != "extend"
 			}
 			settled = settled || n >= g.maxAttempts
-			if !answered && !g.gone[a.member] && got.Before(a.leasedUntil()) {
+			if !answered && !g.gone[a.member] && now.overlaps(a) {
 				g.broken("stream %s: version %d is delivered while attempt %d of version %d is in flight for another %s",
-					o.event.Stream, o.event.Version, n, other.event.Version, a.leasedUntil().Sub(got))
+					o.event.Stream, o.event.Version, n, other.event.Version, a.leasedUntil().Sub(now.got))
 			}
 		}
 		if other.event.Version < o.event.Version && !settled && other.overtaken == "" {
