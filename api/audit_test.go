@@ -171,6 +171,17 @@ func TestAuditLogOfATenant(t *testing.T) {
 	nobody.get("/v1/subscribe/$all?ticket=" + ticket).want(403)
 }
 
+// After a panic nobody knows whether the action took effect.
+func TestAuditedPanic(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *api.Config) { c.Retention = nil })
+	a := w.tenant("acme")
+	a.post("/v1/retention/order/run", nil).wantProblem(500, "internal", "")
+	events := a.auditEvents()
+	last := &answer{t: t, body: []byte(jsonText(t, events[len(events)-1]))}
+	equal(t, "the outcome", list{last.at("type"), last.at("data", "action")}, list{"ActionUnknown", "runRetention"})
+}
+
 // What an operator does to a tenant is in the logs of both, wherever the request names the tenant. A refused action shows what
 // it has changed nevertheless.
 func TestAuditLogsOfAnOperatorsActions(t *testing.T) {

@@ -186,6 +186,12 @@ func TestInlineFirstAppend(t *testing.T) {
 	if _, err := a.add(tenant, `-{"k": "b"}`, `{"k": "c", "n": 1}`); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := a.add(tenant.AuditLog(), `{"k": "c", "n": 1}`); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.documents(t, shared, tenant.AuditLog()); got != "" {
+		t.Errorf("from the audit log there is %s", got)
+	}
 	for _, p := range []domain.Projection{shared, ownP} {
 		position, err := a.driver.Checkpoint(t.Context(), p.LiveBuild(), tenant)
 		if err != nil || position != 5 {

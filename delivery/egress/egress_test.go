@@ -37,6 +37,20 @@ func TestAnEgressBeginsWhenItWasDeclared(t *testing.T) {
 	egresstest.Until(t, "the events since a time are stored", func() bool { return at.count() == 3 })
 }
 
+func TestEgressesIgnoreAuditLogs(t *testing.T) {
+	t.Parallel()
+	e, err := egress.New(of(&script{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenant := domain.NewTenantID()
+	for id, want := range map[domain.TenantID]int{tenant: 1, tenant.AuditLog(): 0, domain.Everyone.AuditLog(): 0} {
+		if consumers, err := e.Consumers(t.Context(), id); err != nil || len(consumers) != want {
+			t.Errorf("%s has %d consumers, want %d: %v", id, len(consumers), want, err)
+		}
+	}
+}
+
 func TestTenantsOfAnEgress(t *testing.T) {
 	t.Parallel()
 	b := egresstest.NewBench(t, 3)
