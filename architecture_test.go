@@ -65,9 +65,10 @@ var imports = map[string][]string{
 	"tenant":              {"domain", "pg"},
 	"limits":              {"domain", "pg", "tenant"},
 	"usage":               {"domain", "pg"},
+	"signing":             {"domain", "atrest", "pg"},
 	"projection/registry": {"domain", "pg", "eventlog", "limits"},
 	"tables": {
-		"domain", "atrest", "telemetry/tracing", "pg", "eventlog", "tenant", "limits", "usage", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure",
+		"domain", "atrest", "telemetry/tracing", "pg", "eventlog", "tenant", "limits", "usage", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure", "signing",
 	},
 
 	"atrest":             {},
@@ -154,7 +155,7 @@ var foreign = map[string][]string{
 	"github.com/evanw/esbuild":      {}, // parses TypeScript in tests
 	"cel.dev":                       {"expr"},
 	"github.com/jackc/pgx": {
-		"pg", "eventlog", "tenant", "limits", "usage", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure",
+		"pg", "eventlog", "tenant", "limits", "usage", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure", "signing",
 		"migrations", "embedded", "drivers/postgres", "cmd/manifold", "outbox/postgres", "cli",
 	},
 	"github.com/golang-migrate/migrate": {"migrations"},

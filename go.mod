@@ -56,6 +56,7 @@ require (
 	go.opentelemetry.io/otel/sdk v1.44.0
 	go.opentelemetry.io/otel/trace v1.44.0
 	go.opentelemetry.io/proto/otlp v1.10.0
+	golang.org/x/mod v0.42.0
 	golang.org/x/oauth2 v0.37.0
 )
 

@@ -78,9 +78,9 @@ func TestTablesKeepTenantsApart(t *testing.T) {
 			t.Errorf("%s: row-level security is not enabled and forced, or is forced on a cluster", table)
 		}
 		for _, index := range otherIndexes {
-			// Tenants' names are unique among tenants; members, beacons, plans and writers of usage are of no tenant.
+			// Tenants' names are unique among tenants; members, beacons, plans, writers of usage and signing keys are of no tenant.
 			exempt := slices.Contains([]string{
-				"manifold.tenants_name", "manifold.members_pkey", "manifold.replica_beacons_pkey", "manifold.plans_pkey", "manifold.usage_writers_pkey",
+				"manifold.tenants_name", "manifold.members_pkey", "manifold.replica_beacons_pkey", "manifold.plans_pkey", "manifold.usage_writers_pkey", "manifold.signing_keys_pkey",
 			}, index)
 			if kind == migrations.Distributed || !exempt {
 				t.Errorf("%s: the tenant is not first in %s", table, index)
@@ -121,6 +121,8 @@ func TestRolesLackWhatTheyMustNotDo(t *testing.T) {
 		{migrations.RoleSystem, "update manifold.retention_floors set removed_to = 9"},
 		{migrations.RoleApp, "select * from manifold.service_secrets"},
 		{migrations.RoleDocuments, "select * from manifold.service_secrets"},
+		{migrations.RoleApp, "select * from manifold.signing_keys"},
+		{migrations.RoleSystem, "delete from manifold.signing_keys"},
 		{migrations.RoleSystem, "update manifold.service_secrets set secret = ''"},
 		{migrations.RoleSystem, "select * from manifold.events"},
 		{migrations.RoleSystem, "select * from manifold.subscriptions"},

@@ -68,6 +68,7 @@ var Tables = map[string]Kind{
 	"retired_builds":    Reference,
 	"service_consumers": Reference,
 	"service_secrets":   Reference,
+	"signing_keys":      Reference,
 	"tenants":           Reference,
 	"upcaster_sets":     Reference,
 	"upcasters":         Reference,

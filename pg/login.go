@@ -73,6 +73,7 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.plans": "select insert update delete", "manifold.tenant_limits": "select insert update delete",
 			"manifold.limit_ledgers": "select insert update delete", "manifold.quota_checks": "select insert update delete",
 			"manifold.usage_days": "select insert update delete", "manifold.usage_writers": "select insert update delete",
+			"manifold.signing_keys": "select insert update",
 		},
 		mustNot: map[string]string{"manifold.events": "select insert update delete truncate", "manifold.logs": "insert update delete truncate", "manifold.snapshots": "select insert update delete", "manifold.webhook_secrets": "select insert update delete"},
 	},

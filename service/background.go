@@ -106,6 +106,7 @@ func (p *Process) startBackground(ctx context.Context) {
 	start("follow changes of retention policies", func(ctx context.Context) error {
 		return p.store.ListenRetention(ctx, p.retention.Notice)
 	})
+	start("encrypt the signing key", p.store.SigningKeys.Run)
 	start("erase tenants", erasure.New(erasure.Options{
 		Tenants: p.store.TenantTables, Registry: p.store.Registry, Rows: p.store.ErasureTables, Drivers: p.drivers, Heads: p.store.Heads, Erased: p.audit.Erased, Log: p.log,
 		Settle: time.Minute + p.config.Database.ReplicaLag, // a replica may show an erased log for as long

@@ -24,6 +24,7 @@ import (
 	"github.com/manifold-es/manifold/projection/totals"
 	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/schema"
+	"github.com/manifold-es/manifold/signing"
 	"github.com/manifold-es/manifold/telemetry/tracing"
 	"github.com/manifold-es/manifold/tenant"
 	"github.com/manifold-es/manifold/usage"
@@ -67,6 +68,7 @@ type (
 	TenantTables    = tenant.Tenants
 	TotalTables     = totals.Postgres
 	WebhookTables   = webhook.Postgres
+	SigningKeys     = signing.Keys
 )
 
 // Tables has the methods of all owners. All of them may be called concurrently.
@@ -87,6 +89,7 @@ type Tables struct {
 	*ReportTables
 	*TotalTables
 	*WebhookTables
+	*SigningKeys
 }
 
 // Open connects with each login. The caller must close the Tables. If Open fails, pg.Absence says whether waiting may
@@ -109,6 +112,7 @@ func Open(ctx context.Context, c Config) (*Tables, error) {
 	t.ReportTables = report.NewPostgres(db)
 	t.TotalTables = totals.NewPostgres(db)
 	t.WebhookTables = webhook.NewPostgres(db, t.GroupTables, c.Secrets)
+	t.SigningKeys = signing.New(db, c.Secrets)
 	t.RetentionTables = retention.NewPostgres(db, t.Registry, t.GroupTables)
 	t.ErasureTables = erasure.NewPostgres(db, t.Registry, t.WebhookTables)
 	return t, nil
