@@ -66,9 +66,11 @@ var imports = map[string][]string{
 	"limits":              {"domain", "pg", "tenant"},
 	"usage":               {"domain", "pg"},
 	"signing":             {"domain", "atrest", "pg"},
+	"proof":               {}, // also for whoever verifies
+	"seal":                {"domain", "pg", "eventlog", "proof", "signing"},
 	"projection/registry": {"domain", "pg", "eventlog", "limits"},
 	"tables": {
-		"domain", "atrest", "telemetry/tracing", "pg", "eventlog", "tenant", "limits", "usage", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure", "signing",
+		"domain", "atrest", "telemetry/tracing", "pg", "eventlog", "tenant", "limits", "usage", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure", "seal", "signing",
 	},
 
 	"atrest":             {},
@@ -78,7 +80,7 @@ var imports = map[string][]string{
 	"schema":             {"domain", "pg", "eventlog", "expr", "budget", "upcasting"},
 	"schema/codegen":     {}, // for clients, which have only the schemas' texts
 	"erasure":            {"domain", "pg", "drivers", "tenant", "projection/registry", "delivery/webhook"},
-	"retention":          {"domain", "pg", "eventlog", "projection/registry", "delivery/group", "limits"},
+	"retention":          {"domain", "pg", "eventlog", "projection/registry", "delivery/group", "limits", "proof", "seal"},
 	"projection":         {"domain", "telemetry/tracing", "expr", "expr/filter", "budget", "drivers", "eventlog", "members", "projection/registry", "tenant", "upcasting", "fairshare", "projection/folding"},
 	"rebuild":            {"domain", "drivers", "eventlog", "projection", "projection/folding", "projection/registry", "tenant", "upcasting"},
 	"delivery/selection": {"domain", "expr", "eventlog"},
@@ -94,7 +96,7 @@ var imports = map[string][]string{
 	"api": {
 		"domain", "telemetry/tracing", "audit", "auth", "auth/oidc", "members", "tenant", "aggregate", "eventlog", "retention", "delivery/webhook", "fairshare", "cloudevents", "expr", "expr/filter", "projection",
 		"projection/folding", "projection/totals", "rebuild", "delivery/group", "delivery/report", "delivery/tail", "upcasting", "schema",
-		"api/access", "api/docs", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire", "console", "limits", "usage",
+		"api/access", "api/docs", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire", "console", "limits", "usage", "seal", "signing",
 	},
 	// Files, which know only the contract.
 	"console":      {},
@@ -114,10 +116,10 @@ var imports = map[string][]string{
 	"service": {
 		"domain", "telemetry/tracing", "config", "telemetry", "listen", "pg", "eventlog", "tables", "audit", "auth", "auth/oidc", "limits", "usage", "budget", "upcasting", "aggregate", "schema", "projection", "projection/folding", "projection/totals", "rebuild", "members",
 		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "delivery/group", "delivery/tail", "delivery/consume", "delivery/webhook", "delivery/reactor", "delivery/report",
-		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "api", "api/problem",
+		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "seal", "signing", "api", "api/problem",
 	},
 	"cli":        {"aggregate", "api/docs", "cli/doctor", "service", "domain", "config", "console", "embedded", "listen", "migrations", "projection/folding", "telemetry"},
-	"cli/remote": {"auth/oidc", "cli", "client", "domain", "outbox", "outbox/mongo", "outbox/postgres", "outbox/sqlite", "projection/folding", "schema/codegen"},
+	"cli/remote": {"auth/oidc", "cli", "client", "domain", "outbox", "outbox/mongo", "outbox/postgres", "outbox/sqlite", "projection/folding", "proof", "schema/codegen"},
 	"cli/doctor": {"service", "domain", "config", "drivers", "listen", "migrations", "projection/folding", "pg", "tables"},
 	// The facade.
 	"manifold": {"cli", "service", "domain", "config", "projection/folding", "delivery/reactor", "aggregate"},
@@ -155,7 +157,7 @@ var foreign = map[string][]string{
 	"github.com/evanw/esbuild":      {}, // parses TypeScript in tests
 	"cel.dev":                       {"expr"},
 	"github.com/jackc/pgx": {
-		"pg", "eventlog", "tenant", "limits", "usage", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure", "signing",
+		"pg", "eventlog", "tenant", "limits", "usage", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure", "seal", "signing",
 		"migrations", "embedded", "drivers/postgres", "cmd/manifold", "outbox/postgres", "cli",
 	},
 	"github.com/golang-migrate/migrate": {"migrations"},

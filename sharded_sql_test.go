@@ -34,6 +34,7 @@ var acrossTenants = map[string]string{
 	"limits.all":                             "the limits of all tenants, for the memory of processes",
 	"limits.forgetLedgers":                   "deletes all tenants' unused ledgers",
 	"limits.uncounted":                       "finds the tenants whose events to count",
+	"seal.unsealed":                          "finds the logs to seal",
 	"usage.EachUsageDay":                     "the usage of all tenants",
 	"usage.prune":                            "deletes all tenants' old days",
 	"retention.RetentionDue":                 "finds the policies to run",

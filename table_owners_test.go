@@ -33,7 +33,7 @@ var tableOwners = map[string][]string{
 	"usage_days": {"usage"}, "usage_writers": {"usage"},
 	"totals": {"projection/totals"}, "total_sums": {"projection/totals"},
 	"retention_policies": {"retention"}, "retention_floors": {"retention"}, "retention_spared": {"retention"}, "stream_floors": {"retention"},
-	"signing_keys": {"signing"},
+	"signing_keys": {"signing"}, "sealed_logs": {"seal"}, "seals": {"seal"}, "seal_subtrees": {"seal"}, "seal_receipts": {"seal"},
 	"keys": {"auth", "erasure"}, "tickets": {"auth"}, "tenants": {"tenant", "erasure"}, "members": {"members"},
 }
 

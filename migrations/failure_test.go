@@ -87,7 +87,7 @@ func TestMigrationGivesWay(t *testing.T) {
 	defer cancel()
 	super := db.Pool(t, pgtest.RoleSuperuser, 3)
 	for _, statement := range []string{ // one per call, as a distributed database demands
-		"drop table manifold.signing_keys",
+		"drop table manifold.seal_receipts, manifold.seal_subtrees, manifold.seals, manifold.sealed_logs, manifold.signing_keys",
 		"alter table manifold.webhook_secrets drop column key_id",
 		"alter table manifold.keys drop column limits",
 		"drop table manifold.plans, manifold.tenant_limits, manifold.limit_ledgers, manifold.quota_checks, manifold.stored_events, manifold.usage_days, manifold.usage_writers",

@@ -57,6 +57,7 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.report_settings": "select insert update delete", "manifold.alerts": "select insert update delete",
 			"manifold.replica_beacons": "select", "manifold.plans": "select", "manifold.tenant_limits": "select",
 			"manifold.quota_checks": "select insert update", "manifold.stored_events": "select insert update",
+			"manifold.sealed_logs": "select insert update", "manifold.seals": "select insert", "manifold.seal_subtrees": "select insert", "manifold.seal_receipts": "select",
 		},
 		mustNot: map[string]string{
 			"manifold.events": "update delete truncate", "manifold.logs": "delete truncate", "manifold.keys": "select insert update delete",
@@ -84,6 +85,7 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.retention_policies": "select delete", "manifold.retention_floors": "select insert update delete",
 			"manifold.retention_spared": "select insert delete", "manifold.snapshots": "select delete",
 			"manifold.stored_events": "select update delete",
+			"manifold.sealed_logs":   "select update delete", "manifold.seals": "select delete", "manifold.seal_receipts": "select insert delete",
 		},
 		mustNot: map[string]string{"manifold.events": "insert update truncate", "manifold.keys": "select insert update delete"},
 	},

@@ -15,6 +15,8 @@ import (
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/pg"
+	"github.com/manifold-es/manifold/proof"
+	"github.com/manifold-es/manifold/seal"
 )
 
 // The statements of a slice. All of them see one snapshot. So an event that a group has just taken from its dead
@@ -177,7 +179,7 @@ func (s *Postgres) removeRetained(ctx context.Context, tenant domain.TenantID, s
 			return nil
 		}
 		slice.Removed = int64(len(v.remove))
-		return v.carryOut(ctx, tx, tenant, step.Category)
+		return v.carryOut(ctx, tx, tenant, step.Category, s.seals)
 	})
 	return slice, err
 }
@@ -469,7 +471,7 @@ func (v *verdict) removeTags(ctx context.Context, tx pgx.Tx, tenant domain.Tenan
 }
 
 // carryOut executes the verdict in one round trip, or two if events have tags.
-func (v *verdict) carryOut(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category string) error {
+func (v *verdict) carryOut(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category string, seals *seal.Postgres) error {
 	var batch pgx.Batch
 	var gone int64
 	count := func(tag pgconn.CommandTag) error {
@@ -485,6 +487,9 @@ func (v *verdict) carryOut(ctx context.Context, tx pgx.Tx, tenant domain.TenantI
 			positions[i] = e.position
 		}
 		batch.Queue(limits.Uncount.SQL, tenant, positions)
+		if err := seals.QueueReceipts(ctx, &batch, tenant, proof.Expired, "retention of category "+category, positions); err != nil {
+			return err
+		}
 	}
 	if len(v.remove) > len(v.single) {
 		batch.Queue(retentionRemove.SQL, tenant, category, v.after, v.upTo, orEmpty(v.stay)).Exec(count)

@@ -4,6 +4,7 @@ import (
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection/registry"
+	"github.com/manifold-es/manifold/seal"
 )
 
 // Postgres reads and writes the tables of retention, and removes events. All methods may be called concurrently. An
@@ -13,9 +14,10 @@ type Postgres struct {
 	db       *pg.DB
 	registry *registry.Registry
 	groups   *group.Postgres
+	seals    *seal.Postgres
 }
 
-// NewPostgres returns the tables of a database.
-func NewPostgres(db *pg.DB, registry *registry.Registry, groups *group.Postgres) *Postgres {
-	return &Postgres{db, registry, groups}
+// NewPostgres returns the tables of a database. What retention removes has receipts in seals.
+func NewPostgres(db *pg.DB, registry *registry.Registry, groups *group.Postgres, seals *seal.Postgres) *Postgres {
+	return &Postgres{db, registry, groups, seals}
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection/registry"
+	"github.com/manifold-es/manifold/seal"
+	"github.com/manifold-es/manifold/signing"
 	"github.com/manifold-es/manifold/tenant"
 )
 
@@ -43,7 +45,7 @@ func openTables(ctx context.Context, config pg.Config) (*Tables, error) {
 	t.aggregates = aggregate.NewPostgres(db)
 	t.groups = group.NewPostgres(db)
 	t.erasing = erasure.NewPostgres(db, t.Registry, webhook.NewPostgres(db, t.groups, nil))
-	t.Postgres = NewPostgres(db, t.Registry, t.groups)
+	t.Postgres = NewPostgres(db, t.Registry, t.groups, seal.NewPostgres(db, signing.New(db, nil)))
 	return t, nil
 }
 

@@ -106,6 +106,7 @@ func (p *Process) startBackground(ctx context.Context) {
 	start("follow changes of retention policies", func(ctx context.Context) error {
 		return p.store.ListenRetention(ctx, p.retention.Notice)
 	})
+	start("seal logs", p.sealer.Run)
 	start("encrypt the signing key", p.store.SigningKeys.Run)
 	start("erase tenants", erasure.New(erasure.Options{
 		Tenants: p.store.TenantTables, Registry: p.store.Registry, Rows: p.store.ErasureTables, Drivers: p.drivers, Heads: p.store.Heads, Erased: p.audit.Erased, Log: p.log,
@@ -120,6 +121,7 @@ func (p *Process) wake(head domain.Head) {
 	if p.config.Role.Worker() {
 		p.runner.Wake(head)
 		p.consumers.Wake(head)
+		p.sealer.Wake(head)
 	}
 	if p.config.Role.Web() {
 		p.tails.Wake(head)
@@ -131,6 +133,7 @@ func (p *Process) rebalance() {
 	p.runner.Rebalance()
 	p.consumers.Rebalance()
 	p.retention.Rebalance()
+	p.sealer.Rebalance()
 	p.schemas.Rebalance()
 }
 

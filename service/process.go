@@ -37,6 +37,7 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/schema"
+	"github.com/manifold-es/manifold/seal"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/telemetry"
 	"github.com/manifold-es/manifold/telemetry/tracing"
@@ -75,6 +76,7 @@ type Process struct {
 	members     *members.Members
 	rebuilds    *rebuild.Rebuilds
 	retention   *retention.Retention
+	sealer      *seal.Sealer
 	tails       *tail.Tails
 	groups      *group.Groups
 	webhooks    *webhook.Webhooks

@@ -20,6 +20,7 @@ import (
 	"github.com/manifold-es/manifold/listen"
 	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/schema"
+	"github.com/manifold-es/manifold/seal"
 	"github.com/manifold-es/manifold/upcasting"
 	"github.com/manifold-es/manifold/usage"
 )
@@ -112,6 +113,7 @@ func (p *Process) wire(e Extensions) error {
 	}
 	p.wireSubscriptions()
 	p.wireRetention(e)
+	p.sealer = seal.New(seal.Config{Store: p.store.SealTables, Events: p.store.Log, Owns: p.members.Owns, Log: p.log})
 	if err := p.wireWebhooks(); err != nil {
 		return err
 	}

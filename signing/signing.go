@@ -36,9 +36,10 @@ type Keys struct {
 	db   *pg.DB
 	keys *atrest.Keys
 
-	mu       sync.Mutex
-	signer   note.Signer
-	loadedAt time.Time
+	mu        sync.Mutex
+	signer    note.Signer
+	loadedAt  time.Time
+	verifiers note.Verifiers // nil: not loaded yet
 }
 
 // New returns the keys of a database. It encrypts their private parts with keys; nil: it stores them as they are.
@@ -233,4 +234,45 @@ func (k *Keys) encrypt(ctx context.Context) error {
 		return pg.Unavailable(fmt.Errorf("encrypt the signing key: %w", err))
 	}
 	return nil
+}
+
+// Open verifies a note that these keys have signed, and returns its text.
+func (k *Keys) Open(ctx context.Context, signed []byte) (string, error) {
+	k.mu.Lock()
+	verifiers := k.verifiers
+	k.mu.Unlock()
+	if verifiers != nil {
+		if opened, err := note.Open(signed, verifiers); err == nil {
+			return opened.Text, nil
+		}
+	}
+	verifiers, err := k.loadVerifiers(ctx) // another process may have rotated the key
+	if err != nil {
+		return "", err
+	}
+	opened, err := note.Open(signed, verifiers)
+	if err != nil {
+		return "", fmt.Errorf("verify what was signed: %w", err)
+	}
+	return opened.Text, nil
+}
+
+// loadVerifiers reads the verifiers for Open.
+func (k *Keys) loadVerifiers(ctx context.Context) (note.Verifiers, error) {
+	keys, err := k.Verifiers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []note.Verifier
+	for _, key := range keys {
+		verifier, err := note.NewVerifier(key.Text)
+		if err != nil {
+			return nil, fmt.Errorf("read the signing key %s: %w", key.Text, err)
+		}
+		list = append(list, verifier)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.verifiers = note.VerifierList(list...)
+	return k.verifiers, nil
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/manifold-es/manifold/projection/totals"
 	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/schema"
+	"github.com/manifold-es/manifold/seal"
 	"github.com/manifold-es/manifold/signing"
 	"github.com/manifold-es/manifold/telemetry/tracing"
 	"github.com/manifold-es/manifold/tenant"
@@ -69,6 +70,7 @@ type (
 	TotalTables     = totals.Postgres
 	WebhookTables   = webhook.Postgres
 	SigningKeys     = signing.Keys
+	SealTables      = seal.Postgres
 )
 
 // Tables has the methods of all owners. All of them may be called concurrently.
@@ -90,6 +92,7 @@ type Tables struct {
 	*TotalTables
 	*WebhookTables
 	*SigningKeys
+	*SealTables
 }
 
 // Open connects with each login. The caller must close the Tables. If Open fails, pg.Absence says whether waiting may
@@ -113,7 +116,8 @@ func Open(ctx context.Context, c Config) (*Tables, error) {
 	t.TotalTables = totals.NewPostgres(db)
 	t.WebhookTables = webhook.NewPostgres(db, t.GroupTables, c.Secrets)
 	t.SigningKeys = signing.New(db, c.Secrets)
-	t.RetentionTables = retention.NewPostgres(db, t.Registry, t.GroupTables)
+	t.SealTables = seal.NewPostgres(db, t.SigningKeys)
+	t.RetentionTables = retention.NewPostgres(db, t.Registry, t.GroupTables, t.SealTables)
 	t.ErasureTables = erasure.NewPostgres(db, t.Registry, t.WebhookTables)
 	return t, nil
 }

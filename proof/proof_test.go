@@ -1,0 +1,147 @@
+package proof_test
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/manifold-es/manifold/proof"
+)
+
+// At every size the root is that of tlog, also if the tree is stored and made again, or made of larger subtrees.
+func TestTreeIsThatOfTransparencyLogs(t *testing.T) {
+	t.Parallel()
+	var stored []tlog.Hash
+	reader := tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		hashes := make([]tlog.Hash, len(indexes))
+		for i, index := range indexes {
+			hashes[i] = stored[index]
+		}
+		return hashes, nil
+	})
+	tree, tiles := &proof.Tree{}, &proof.Tree{}
+	var rest []proof.Hash // leaves after the last tile
+	for n := range int64(1200) {
+		if n > 0 {
+			want, err := tlog.TreeHash(n, reader)
+			if err != nil || tree.Root() != want {
+				t.Fatalf("with %d leaves the root is %s, %v; want %s", n, tree.Root(), err, want)
+			}
+			whole := *tiles
+			for _, leaf := range rest {
+				whole.Add(0, leaf, nil)
+			}
+			if whole.Root() != want {
+				t.Fatalf("with %d leaves the root over subtrees differs", n)
+			}
+		}
+		leaf := proof.Absent(n + 1)
+		hashes, err := tlog.StoredHashesForRecordHash(n, leaf, reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored = append(stored, hashes...)
+		rest = append(rest, leaf)
+		tree.Add(0, leaf, func(level int, hash proof.Hash) {
+			if hash != hashes[level] {
+				t.Fatalf("leaf %d completes a different subtree of level %d", n, level)
+			}
+			if level == 8 {
+				tiles.Add(8, hash, nil)
+				rest = nil
+			}
+		})
+		if tree, err = proof.NewTree(tree.Size(), tree.Edge()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, edge := range [][]byte{nil, make([]byte, 31), make([]byte, 65)} {
+		if _, err := proof.NewTree(2, edge); err == nil {
+			t.Errorf("an edge of %d bytes is accepted for one hash", len(edge))
+		}
+	}
+}
+
+// Whatever differs between two events, their leaves differ; without the content, the envelope still has its leaf.
+func TestLeavesDiffer(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 1, 9, 0, 0, 1000, time.UTC)
+	base := proof.Event{Position: 7, ID: "i", Stream: "order-1", Version: 3, Type: "Placed", RecordedAt: at, Data: []byte(`{"a": 1}`)}
+	salt := proof.Salt{1}
+	var hasher proof.Hasher
+	leaf := func(e proof.Event, salt proof.Salt) proof.Hash { return hasher.Leaf(&e, hasher.Content(&e, salt)) }
+	seen := map[proof.Hash]string{leaf(base, salt): "the event", leaf(base, proof.Salt{2}): "another salt", proof.Absent(7): "no event"}
+	for name, change := range map[string]func(*proof.Event){
+		"position": func(e *proof.Event) { e.Position++ }, "id": func(e *proof.Event) { e.ID += "j" }, "stream": func(e *proof.Event) { e.Stream += "1" },
+		"version": func(e *proof.Event) { e.Version++ }, "type": func(e *proof.Event) { e.Type += "d" }, "recorded": func(e *proof.Event) { e.RecordedAt = at.Add(time.Microsecond) },
+		"occurred": func(e *proof.Event) { e.OccurredAt = at }, "data": func(e *proof.Event) { e.Data = []byte(`{"a": 2}`) },
+		"metadata": func(e *proof.Event) { e.Metadata = []byte(`{}`) }, "unreadable": func(e *proof.Event) { e.Unreadable = true },
+	} {
+		changed := base
+		change(&changed)
+		hash := leaf(changed, salt)
+		if other, found := seen[hash]; found {
+			t.Errorf("a changed %s has the leaf of %s", name, other)
+		}
+		seen[hash] = name
+	}
+	if len(seen) != 13 {
+		t.Errorf("there are %d leaves", len(seen))
+	}
+	erased := base
+	content := hasher.Content(&base, salt)
+	erased.Data = []byte("null")
+	if hasher.Leaf(&erased, content) != leaf(base, salt) {
+		t.Error("the leaf of an erased event cannot be computed from its envelope and the hash")
+	}
+}
+
+func TestCheckpointsAndReceiptsAreParsed(t *testing.T) {
+	t.Parallel()
+	tree := &proof.Tree{}
+	tree.Add(0, proof.Absent(1), nil)
+	checkpoint := proof.Checkpoint{Origin: "manifold.1/t", Size: 1, Root: tree.Root()}
+	if got, err := proof.ParseCheckpoint(checkpoint.Text() + "an extension\n"); err != nil || got != checkpoint {
+		t.Errorf("it is %+v, %v", got, err)
+	}
+	for _, bad := range []string{"", "a\n1\n", "a\n-1\n" + checkpoint.Root.String() + "\n", "a\n01\n" + checkpoint.Root.String() + "\n", "a\n1\nshort\n", "\n1\n" + checkpoint.Root.String() + "\n"} {
+		if got, err := proof.ParseCheckpoint(bad); err == nil {
+			t.Errorf("%q is the checkpoint %+v", bad, got)
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		receipt := proof.Receipt{Origin: "o/t", Kind: proof.Expired, Cause: "category order", At: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
+		for p := int64(1); len(receipt.Positions) < 20; p += 1 + random.Int64N(3) {
+			receipt.Positions = append(receipt.Positions, p)
+		}
+		got, err := proof.ParseReceipt(receipt.Text())
+		if err != nil || !slices.Equal(got.Positions, receipt.Positions) || got.Text() != receipt.Text() {
+			t.Fatalf("%q is %+v, %v", receipt.Text(), got, err)
+		}
+	}
+	for _, bad := range []string{"0", "5-4", "x", "2 1", "1-9999999999"} {
+		text := "o/t\nmanifold receipt v1\nexpired\nc\n2026-03-01T09:00:00Z\n" + bad + "\n"
+		if got, err := proof.ParseReceipt(text); err == nil {
+			t.Errorf("the positions %q are %v", bad, got.Positions)
+		}
+	}
+}
+
+func FuzzCanonical(f *testing.F) {
+	f.Add([]byte(`{"bb":1.0,"a":[true,null,"x\u0001\n"],"c":{"z":-1e5}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		once, err := proof.Canonical(text)
+		if err != nil {
+			return
+		}
+		twice, err := proof.Canonical(once)
+		if err != nil || string(once) != string(twice) || !json.Valid(once) {
+			t.Errorf("%q becomes %q, and then %q, %v", text, once, twice, err)
+		}
+	})
+}

@@ -1,0 +1,365 @@
+package seal_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/proof"
+	"github.com/manifold-es/manifold/seal"
+	"github.com/manifold-es/manifold/tables"
+	"github.com/manifold-es/manifold/tables/tablestest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// appendRandom appends events to some streams, with data that JSON writes in several ways.
+func appendRandom(t testing.TB, s *tables.Tables, log domain.TenantID, random *rand.Rand, n int) {
+	t.Helper()
+	for left := n; left > 0; {
+		some := min(left, 1+random.IntN(300))
+		left -= some
+		events := make([]domain.NewEvent, some)
+		for i := range events {
+			events[i] = domain.NewEvent{Type: "Placed", Data: json.RawMessage(fmt.Sprintf(`{"long-key": %d.50, "a":"\u00e4\t\"\u0001", "n":[1e3,null,true,{}]}`, random.IntN(1000)))}
+			if random.IntN(2) == 0 {
+				events[i].Metadata, events[i].OccurredAt = json.RawMessage(`{"user":"u-1"}`), time.UnixMicro(random.Int64N(1e15)).UTC()
+			}
+		}
+		tablestest.Append(t, s, log, domain.Append{Streams: []domain.StreamAppend{{Stream: fmt.Sprintf("order-%d", random.IntN(20)), Expected: domain.Any, Events: events}}})
+	}
+}
+
+// sealAll seals a log up to its head.
+func sealAll(t testing.TB, s *tables.Tables, log domain.TenantID) {
+	t.Helper()
+	for {
+		_, done, err := s.Seal(t.Context(), log)
+		tablestest.Must(t, err)
+		if done {
+			return
+		}
+	}
+}
+
+func checkpointOf(t testing.TB, s *tables.Tables, log domain.TenantID) proof.Checkpoint {
+	t.Helper()
+	signed, err := s.SealTables.Checkpoint(t.Context(), log)
+	tablestest.Must(t, err)
+	text, err := s.SigningKeys.Open(t.Context(), []byte(signed))
+	tablestest.Must(t, err)
+	checkpoint, err := proof.ParseCheckpoint(text)
+	tablestest.Must(t, err)
+	return checkpoint
+}
+
+// eventOf returns an event as a client knows it.
+func eventOf(t testing.TB, e *domain.Event) *proof.Event {
+	t.Helper()
+	event := &proof.Event{Position: e.Position, ID: e.ID.String(), Stream: e.Stream, Version: e.Version, Type: e.Type, RecordedAt: e.RecordedAt, OccurredAt: e.OccurredAt, Unreadable: e.Gap != nil}
+	var err error
+	event.Data, err = proof.Canonical(e.Data)
+	tablestest.Must(t, err)
+	if e.Metadata != nil {
+		event.Metadata, err = proof.Canonical(e.Metadata)
+		tablestest.Must(t, err)
+	}
+	return event
+}
+
+// verify compares a log with a checkpoint.
+func verify(t testing.TB, s *tables.Tables, log domain.TenantID, checkpoint proof.Checkpoint) (proof.Summary, []proof.Finding) {
+	t.Helper()
+	var findings []proof.Finding
+	v := &proof.Verification{
+		Checkpoint: checkpoint,
+		Found:      func(f proof.Finding) { findings = append(findings, f) },
+		Read: func(number int64) (proof.Block, error) {
+			block, signed, err := s.Leaves(t.Context(), log, number)
+			for _, one := range signed {
+				text, err := s.SigningKeys.Open(t.Context(), []byte(one))
+				tablestest.Must(t, err)
+				receipt, err := proof.ParseReceipt(text)
+				tablestest.Must(t, err)
+				if receipt.Origin != checkpoint.Origin {
+					t.Errorf("a receipt is of %s", receipt.Origin)
+				}
+				block.Receipts = append(block.Receipts, receipt)
+			}
+			return block, err
+		},
+	}
+	events, err := s.ReadLog(t.Context(), log, domain.LogQuery{Limit: 1 << 20})
+	tablestest.Must(t, err)
+	for i := range events {
+		tablestest.Must(t, v.Add(eventOf(t, &events[i])))
+	}
+	summary, err := v.End()
+	tablestest.Must(t, err)
+	return summary, findings
+}
+
+// A log that grows and is sealed in between, also by two processes at once, has the tree of its events at each size, with
+// proofs that transparency logs accept.
+func TestSealedLogsProveTheirEvents(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	other := tablestest.OpenAgain(t, db)
+	ctx, log := t.Context(), tablestest.NewTenant(t, s)
+	random := rand.New(rand.NewPCG(3, 4))
+	if _, done, err := s.Seal(ctx, log); !done || err != nil {
+		t.Errorf("a log without events is sealed: %v, %v", done, err)
+	}
+	_, err := s.SealTables.Checkpoint(ctx, log)
+	tablestest.WantCode(t, err, domain.CodeNotFound)
+
+	var checkpoints []proof.Checkpoint
+	for _, n := range []int{1, 2, 254, 700, 3, 9000, 1} {
+		var both sync.WaitGroup
+		both.Go(func() { appendRandom(t, s, log, random, n) })
+		for _, process := range []*tables.Tables{s, other} {
+			both.Go(func() { sealAll(t, process, log) })
+		}
+		both.Wait()
+		sealAll(t, s, log)
+		checkpoints = append(checkpoints, checkpointOf(t, s, log))
+	}
+	last := checkpoints[len(checkpoints)-1]
+	events := tablestest.WholeLog(t, s, log)
+	if last.Size != int64(len(events)) || !strings.HasSuffix(last.Origin, "/"+log.String()) {
+		t.Fatalf("the checkpoint is %+v, with %d events", last, len(events))
+	}
+	if summary, findings := verify(t, s, log, last); len(findings) > 0 || summary.Intact != last.Size {
+		t.Errorf("it is verified with %+v, %+v", summary, findings)
+	}
+	for _, earlier := range checkpoints {
+		hashes, err := s.Consistency(ctx, log, earlier.Size, last.Size)
+		tablestest.Must(t, err)
+		tablestest.Must(t, tlog.CheckTree(hashes, last.Size, last.Root, earlier.Size, earlier.Root))
+		position := 1 + random.Int64N(earlier.Size)
+		leaf, hashes, err := s.Inclusion(ctx, log, position, earlier.Size)
+		tablestest.Must(t, err)
+		tablestest.Must(t, tlog.CheckRecord(hashes, earlier.Size, earlier.Root, position-1, leaf))
+		block, _, err := s.Leaves(ctx, log, (position-1)/proof.BlockSize)
+		tablestest.Must(t, err)
+		var hasher proof.Hasher
+		event := eventOf(t, &events[position-1])
+		if got := hasher.Leaf(event, hasher.Content(event, block.Leaves[(position-1)%proof.BlockSize].Salt)); got != leaf {
+			t.Errorf("position %d has the leaf %s, and its event %s", position, leaf, got)
+		}
+	}
+	_, _, err = s.Inclusion(ctx, log, last.Size, last.Size+1)
+	tablestest.WantCode(t, err, domain.CodeInvalidRequest)
+	_, _, err = s.Inclusion(ctx, log, 5, 4)
+	tablestest.WantCode(t, err, domain.CodeInvalidRequest)
+	_, err = s.Consistency(ctx, log, 5, 4)
+	tablestest.WantCode(t, err, domain.CodeInvalidRequest)
+	_, err = s.Consistency(ctx, log, 5, last.Size+1)
+	tablestest.WantCode(t, err, domain.CodeInvalidRequest)
+}
+
+// sealedLog is a sealed log, and a superuser's connection to tamper with.
+type sealedLog struct {
+	*tables.Tables
+	t     *testing.T
+	db    pgtest.DB
+	super *pgxpool.Pool
+	log   domain.TenantID
+	size  int64
+}
+
+func newSealedLog(t *testing.T, events int) *sealedLog {
+	t.Helper()
+	s, db := tablestest.Open(t)
+	l := &sealedLog{s, t, db, db.Pool(t, pgtest.RoleSuperuser, 2), tablestest.NewTenant(t, s), int64(events)}
+	appendRandom(t, s, l.log, rand.New(rand.NewPCG(5, 6)), events)
+	sealAll(t, s, l.log)
+	return l
+}
+
+// execute runs statements, with the log's tenant as the first argument.
+func (l *sealedLog) execute(statement string, args ...any) {
+	l.t.Helper()
+	_, err := l.super.Exec(l.t.Context(), statement, append([]any{l.log}, args...)...)
+	tablestest.Must(l.t, err)
+}
+
+// Whatever is done to events in the database is found, with its position.
+func TestTamperingIsFound(t *testing.T) {
+	t.Parallel()
+	l := newSealedLog(t, 5000)
+	checkpoint := checkpointOf(t, l.Tables, l.log)
+	random := rand.New(rand.NewPCG(7, 8))
+	l.execute("create table kept as select * from manifold.events where tenant_id = $1")
+	names := "tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, created_at, gap, gap_at, tagged"
+	for name, tamper := range map[string]struct {
+		statement string
+		want      proof.Problem
+	}{
+		"data":     {"update manifold.events set event_data = event_data || '{\"n\": 1}' where tenant_id = $1 and position = $2", proof.Changed},
+		"number":   {"update manifold.events set event_data = event_data || '{\"n\": [1e3, null, true, {}, 1]}' where tenant_id = $1 and position = $2", proof.Changed},
+		"metadata": {"update manifold.events set metadata = '{}' where tenant_id = $1 and position = $2", proof.Changed},
+		"recorded": {"update manifold.events set created_at = created_at - interval '1 microsecond' where tenant_id = $1 and position = $2", proof.Changed},
+		"occurred": {"update manifold.events set occurred_at = now() where tenant_id = $1 and position = $2", proof.Changed},
+		"type":     {"update manifold.events set event_type = 'Paid' where tenant_id = $1 and position = $2", proof.Changed},
+		"stream":   {"update manifold.events set stream_id = 'order-x' where tenant_id = $1 and position = $2", proof.Changed},
+		"version":  {"update manifold.events set stream_version = 99999 where tenant_id = $1 and position = $2", proof.Changed},
+		"id":       {"update manifold.events set event_id = gen_random_uuid() where tenant_id = $1 and position = $2", proof.Changed},
+		"gap":      {"update manifold.events set gap = 'r', metadata = '{\"redacted\": \"x\"}', gap_at = now() where tenant_id = $1 and position = $2", proof.Changed},
+		"removal":  {"delete from manifold.events where tenant_id = $1 and position = $2", proof.Missing},
+		"salt":     {"update manifold.seals set salts = decode(repeat('00', length(salts)), 'hex') where tenant_id = $1 and $2 between first_position and first_position + length(salts) / 16 - 1", proof.Unsettled},
+	} {
+		position := 1 + random.Int64N(l.size)
+		l.execute("create table seals_kept as select * from manifold.seals where tenant_id = $1")
+		l.execute(tamper.statement, position)
+		_, findings := verify(t, l.Tables, l.log, checkpoint)
+		found := false
+		for _, f := range findings {
+			found = found || f.First == position && f.Problem == tamper.want
+		}
+		if !found || len(findings) > 1 && name != "salt" {
+			t.Errorf("%s of position %d: the findings are %+v", name, position, findings)
+		}
+		l.execute("delete from manifold.seals where tenant_id = $1")
+		l.execute("insert into manifold.seals select * from seals_kept where tenant_id = $1")
+		l.execute("delete from manifold.events where tenant_id = $1")
+		l.execute("insert into manifold.events (" + names + ") select " + names + " from kept where tenant_id = $1")
+		_, err := l.super.Exec(t.Context(), "drop table seals_kept")
+		tablestest.Must(t, err)
+	}
+	if summary, findings := verify(t, l.Tables, l.log, checkpoint); len(findings) > 0 || summary.Intact != l.size {
+		t.Fatalf("after everything was restored: %+v, %+v", summary, findings)
+	}
+
+	// Two events change places.
+	l.execute("update manifold.events set position = -1 where tenant_id = $1 and position = 77")
+	l.execute("update manifold.events set position = 77 where tenant_id = $1 and position = 4711")
+	l.execute("update manifold.events set position = 4711 where tenant_id = $1 and position = -1")
+	_, findings := verify(t, l.Tables, l.log, checkpoint)
+	if len(findings) != 2 || findings[0].Problem != proof.Moved || !strings.Contains(findings[0].Detail, "was sealed at position 4711") || !strings.Contains(findings[1].Detail, "was sealed at position 77") {
+		t.Errorf("two events that have changed places are %+v", findings)
+	}
+}
+
+// Somebody who changes a stored leaf as well is found by the signed root, and the sealer extends nothing that was changed.
+func TestChangedSealsAreFound(t *testing.T) {
+	t.Parallel()
+	l := newSealedLog(t, 1000)
+	checkpoint := checkpointOf(t, l.Tables, l.log)
+	block, _, err := l.Leaves(t.Context(), l.log, 0)
+	tablestest.Must(t, err)
+	l.execute("update manifold.events set event_data = '{}' where tenant_id = $1 and position = 300")
+	events, err := l.ReadLog(t.Context(), l.log, domain.LogQuery{From: 300, To: 300, Limit: 1})
+	tablestest.Must(t, err)
+	var hasher proof.Hasher
+	event := eventOf(t, &events[0])
+	content := hasher.Content(event, block.Leaves[299].Salt)
+	leaf := hasher.Leaf(event, content)
+	l.execute(`update manifold.seals set leaves = overlay(leaves placing $2 from (300 - first_position)::int * 32 + 1),
+		contents = overlay(contents placing $3 from (300 - first_position)::int * 32 + 1) where tenant_id = $1 and 300 between first_position and first_position + length(leaves) / 32 - 1`, leaf[:], content[:])
+	_, findings := verify(t, l.Tables, l.log, checkpoint)
+	if len(findings) != 1 || findings[0].Problem != proof.Forged || findings[0].First != 257 || findings[0].Last != 512 {
+		t.Errorf("the findings are %+v", findings)
+	}
+	if _, _, err := l.Inclusion(t.Context(), l.log, 300, 1000); err == nil {
+		t.Error("the changed leaf has a proof")
+	}
+	l.execute("update manifold.seal_subtrees set hash = decode(repeat('00', 32), 'hex') where tenant_id = $1")
+	if _, findings = verify(t, l.Tables, l.log, checkpoint); len(findings) == 0 || findings[0].Problem != proof.Forged {
+		t.Errorf("with changed subtrees the findings are %+v", findings)
+	}
+
+	l.execute("update manifold.sealed_logs set edge = decode(repeat('00', length(edge)), 'hex') where tenant_id = $1")
+	appendRandom(t, l.Tables, l.log, rand.New(rand.NewPCG(1, 1)), 1)
+	if _, _, err := l.Seal(t.Context(), l.log); err == nil || !strings.Contains(err.Error(), "the seal differs from what was signed") {
+		t.Errorf("a changed seal is extended: %v", err)
+	}
+}
+
+// An erasure's salts are gone wherever the sealer was; its envelopes are still verified, and nothing else is allowed to
+// change.
+func TestErasedContentIsExplained(t *testing.T) {
+	t.Parallel()
+	l := newSealedLog(t, 600)
+	appendRandom(t, l.Tables, l.log, rand.New(rand.NewPCG(9, 9)), 10) // not sealed yet
+	positions := []int64{605, 3, 256, 257, 3}
+	l.execute("update manifold.events set event_data = '{}', metadata = null where tenant_id = $1 and position = any ($2::bigint[])", positions)
+	for range 2 {
+		tablestest.Must(t, l.ForgetSalts(t.Context(), l.log, "erasure 1 of a subject", positions))
+	}
+	sealAll(t, l.Tables, l.log)
+	summary, findings := verify(t, l.Tables, l.log, checkpointOf(t, l.Tables, l.log))
+	if want := (proof.Summary{Intact: 607, Erased: 3}); summary != want || len(findings) > 0 {
+		t.Errorf("it is %+v, %+v", summary, findings)
+	}
+	l.execute("update manifold.events set event_type = 'Other' where tenant_id = $1 and position = 3")
+	l.execute("delete from manifold.events where tenant_id = $1 and position = 256")
+	if _, findings = verify(t, l.Tables, l.log, checkpointOf(t, l.Tables, l.log)); len(findings) != 2 || findings[0].Problem != proof.Missing || findings[1].Problem != proof.Changed {
+		t.Errorf("after the erasure, the findings are %+v", findings)
+	}
+}
+
+// What retention had removed before the log was sealed is sealed as absent: nobody can add it later.
+func TestAbsentEventsAreSealed(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	l := &sealedLog{s, t, db, db.Pool(t, pgtest.RoleSuperuser, 1), tablestest.NewTenant(t, s), 700}
+	appendRandom(t, s, l.log, rand.New(rand.NewPCG(5, 6)), 700)
+	l.execute("create table kept as select * from manifold.events where tenant_id = $1 and position in (1, 300, 700)")
+	l.execute("delete from manifold.events where tenant_id = $1 and (position < 280 or position in (300, 700))")
+	sealAll(t, s, l.log)
+	checkpoint := checkpointOf(t, s, l.log)
+	summary, findings := verify(t, s, l.log, checkpoint)
+	if want := (proof.Summary{Intact: 419, Absent: 281}); summary != want || len(findings) > 0 {
+		t.Errorf("it is %+v, %+v", summary, findings)
+	}
+	l.execute("insert into manifold.events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at) select tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at from kept where tenant_id = $1")
+	if _, findings = verify(t, s, l.log, checkpoint); len(findings) != 3 || findings[0].Problem != proof.Added {
+		t.Errorf("added events are %+v", findings)
+	}
+}
+
+// The sealer seals what it owns: logs that it is notified of, and those from before it started. A long log does not keep
+// others waiting.
+func TestSealerSealsLogs(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	long, short, foreign := tablestest.NewTenant(t, s), tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)
+	random := rand.New(rand.NewPCG(5, 6))
+	appendRandom(t, s, long, random, 20000)
+	appendRandom(t, s, foreign, random, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	sealer := seal.New(seal.Config{Store: s.SealTables, Events: s.Log, Owns: func(log domain.TenantID) bool { return log != foreign }, Log: slog.New(slog.DiscardHandler)})
+	done := make(chan error, 1)
+	go func() { done <- sealer.Run(ctx) }()
+	appendRandom(t, s, short, random, 300)
+	for _, log := range []domain.TenantID{short, foreign} {
+		head, err := s.Head(t.Context(), log)
+		tablestest.Must(t, err)
+		sealer.Wake(head)
+	}
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	for sealed := false; !sealed; {
+		tablestest.Must(t, super.QueryRow(t.Context(), `
+			select count(*) = 2, pg_sleep(0.01)::text from manifold.sealed_logs where (tenant_id, size) in (($1::uuid, 20000), ($2::uuid, 300))`, long, short).Scan(&sealed, new(string)))
+	}
+	cancel()
+	tablestest.Must(t, tablestest.Receive(t, done, "the sealer"))
+	_, err := s.SealTables.Checkpoint(t.Context(), foreign)
+	tablestest.WantCode(t, err, domain.CodeNotFound)
+	if summary, findings := verify(t, s, long, checkpointOf(t, s, long)); len(findings) > 0 || summary.Intact != 20000 {
+		t.Errorf("it is %+v, %+v", summary, findings)
+	}
+}
