@@ -96,7 +96,7 @@ var imports = map[string][]string{
 	"api": {
 		"domain", "telemetry/tracing", "audit", "auth", "auth/oidc", "members", "tenant", "aggregate", "eventlog", "retention", "delivery/webhook", "fairshare", "cloudevents", "expr", "expr/filter", "projection",
 		"projection/folding", "projection/totals", "rebuild", "delivery/group", "delivery/report", "delivery/tail", "upcasting", "schema",
-		"api/access", "api/docs", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire", "console", "limits", "usage", "seal", "signing",
+		"api/access", "api/docs", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire", "console", "limits", "usage", "proof", "seal", "signing",
 	},
 	// Files, which know only the contract.
 	"console":      {},

@@ -135,6 +135,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	for _, id := range []string{"readStream", "readAll", "readCategory", "readByQuery", "readLatest", "readEvent", "listStreams", "getStreamMetadata", "exportEvents"} {
 		documented.run(a, id, 200)
 	}
+	testProofs(t, &documented, operator, a)
 	documented.run(a, "importEvents", 200)
 	documented.run(a, "publish", 201)
 	documented.run(a, "publish", 200)

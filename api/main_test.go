@@ -41,6 +41,7 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/schema"
+	"github.com/manifold-es/manifold/seal"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/upcasting"
 )
@@ -60,6 +61,7 @@ type world struct {
 	handler http.Handler
 	shared  bool
 	audit   *audit.Recorder // appends denied requests only when a test flushes it
+	seals   *seal.Postgres  // seals a log only when a test does
 }
 
 // setup says how a world differs from the usual one. All fields are optional.
@@ -213,10 +215,11 @@ func (c setup) start(t testing.TB) *world {
 	removal := retention.New(retention.Config{
 		Store: s.RetentionTables, Holders: []retention.Holder{s, catalog}, Owns: func(domain.TenantID) bool { return true }, Log: quiet, Grace: -1, Share: 1,
 	})
+	w.seals = s.SealTables
 	w.audit = audit.New(audit.Config{Append: s.Append, Log: logger, Every: time.Hour})
 	config := api.Config{
 		Log: s.Log, Appends: schemas, Schemas: schemas, Keys: keys, KeyTables: s.KeyTables, LimitTables: s.LimitTables, UsageTables: s.UsageTables, Limits: limiter, Tenants: s.TenantTables, Members: s.MemberTables, Aggregates: states, Commands: aggregate.NewCommands(states, schemas, nil),
-		Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal, Reports: reports, Totals: sums, Audit: w.audit,
+		Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal, Reports: reports, Totals: sums, Seals: s.SealTables, Signing: s.SigningKeys, Audit: w.audit,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),
 		Logger:  logger,

@@ -230,7 +230,7 @@ var roleOf = map[string]auth.Role{
 	"listUpcasters": auth.RoleRead, "getUpcaster": auth.RoleRead, "previewUpcaster": auth.RoleRead,
 	"getTotals": auth.RoleRead, "listMembers": auth.RoleRead, "listCursors": auth.RoleRead, "getLag": auth.RoleRead, "getAllLag": auth.RoleRead,
 	"listTenants": auth.RoleRead, "getTenant": auth.RoleRead, "listTenantKeys": auth.RoleRead, "whoami": auth.RoleRead,
-	"listPlans": auth.RoleRead, "getPlan": auth.RoleRead, "getTenantLimits": auth.RoleRead, "exportUsage": auth.RoleRead,
+	"listPlans": auth.RoleRead, "getPlan": auth.RoleRead, "getTenantLimits": auth.RoleRead, "exportUsage": auth.RoleRead, "listSigningKeys": auth.RoleRead,
 
 	"createProjection": auth.RoleOperate, "putProjection": auth.RoleOperate, "resetProjection": auth.RoleOperate,
 	"retryProjection": auth.RoleOperate, "skipEvent": auth.RoleOperate, "withdrawSkip": auth.RoleOperate,
@@ -240,7 +240,7 @@ var roleOf = map[string]auth.Role{
 	"changeTenant": auth.RoleOperate, "putPlan": auth.RoleOperate, "deletePlan": auth.RoleOperate, "putTenantLimits": auth.RoleOperate,
 
 	"listAllDocuments": auth.RoleAdmin, "exportDifference": auth.RoleAdmin, "deleteProjection": auth.RoleAdmin, "createTenant": auth.RoleAdmin, "deleteTenant": auth.RoleAdmin, "redactEvent": auth.RoleAdmin,
-	"createTenantKey": auth.RoleAdmin, "revokeTenantKey": auth.RoleAdmin, "rotateTenantKey": auth.RoleAdmin,
+	"createTenantKey": auth.RoleAdmin, "revokeTenantKey": auth.RoleAdmin, "rotateTenantKey": auth.RoleAdmin, "rotateSigningKeys": auth.RoleAdmin,
 }
 
 // refusal calls the handler itself, without a connection: there are a thousand requests.

@@ -45,6 +45,8 @@ import (
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/retention"
 	"github.com/manifold-es/manifold/schema"
+	"github.com/manifold-es/manifold/seal"
+	"github.com/manifold-es/manifold/signing"
 	"github.com/manifold-es/manifold/telemetry/tracing"
 	"github.com/manifold-es/manifold/tenant"
 	"github.com/manifold-es/manifold/upcasting"
@@ -75,6 +77,8 @@ type Config struct {
 	Retention   *retention.Retention
 	Reports     *report.Reporter
 	Totals      *totals.Totals
+	Seals       *seal.Postgres
+	Signing     *signing.Keys
 	Audit       *audit.Recorder
 
 	// Docs has the repository's pages, for /docs. If it is nil, only the contract and the error codes are there.
@@ -228,6 +232,7 @@ func (s *Server) routes() error {
 	add("GET", "/v1/snap/{projection}/{key}", plain, s.snap)
 	add("POST", "/v1/import", upload, s.importEvents)
 	add("GET", "/v1/export", streaming, s.exportEvents)
+	add("GET", "/v1/log/checkpoint", plain, s.getCheckpoint)
 	add("GET", "/v1/admin/usage", streaming, s.exportUsage)
 	add("GET", "/v1/projections/{name}/rebuilds/{rebuildId}/progress", streaming, s.watchRebuild)
 	add("GET", "/v1/projections/{name}/rebuilds/{rebuildId}/difference", streaming, s.exportDifference)

@@ -588,6 +588,15 @@ type ConflictingEvent struct {
 	Tags Tags `json:"tags,omitempty"`
 }
 
+// ConsistencyProof defines model for ConsistencyProof.
+type ConsistencyProof struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+
+	// Hashes In base64.
+	Hashes []string `json:"hashes"`
+}
+
 // CreatedKey defines model for CreatedKey.
 type CreatedKey struct {
 	// Id 36 characters, with hyphens.
@@ -1089,6 +1098,18 @@ type GivenEvent struct {
 	OccurredAt *time.Time      `json:"occurredAt,omitempty"`
 }
 
+// InclusionProof defines model for InclusionProof.
+type InclusionProof struct {
+	Position int64 `json:"position"`
+	Size     int64 `json:"size"`
+
+	// Leaf The hash of the position's leaf.
+	Leaf string `json:"leaf"`
+
+	// Hashes In base64, the one beside the leaf first.
+	Hashes []string `json:"hashes"`
+}
+
 // JSON Any JSON value.
 type JSON = json.RawMessage
 
@@ -1175,6 +1196,26 @@ type Lag struct {
 type LagList struct {
 	Head      int64 `json:"head"`
 	Consumers []Lag `json:"consumers"`
+}
+
+// LeafBlock defines model for LeafBlock.
+type LeafBlock struct {
+	Block int64 `json:"block"`
+
+	// Leaves The leaf hashes, one after the other, in base64.
+	Leaves string `json:"leaves"`
+
+	// Contents The salted hashes of the events' contents, likewise; zero where there was no event.
+	Contents string `json:"contents"`
+
+	// Salts The salts, of 16 bytes each, likewise; zero where one was erased, and where there was no event.
+	Salts string `json:"salts"`
+
+	// Tiles The root hashes of the block's complete subtrees of 256 leaves, likewise.
+	Tiles string `json:"tiles"`
+
+	// Receipts Signed notes.
+	Receipts []string `json:"receipts"`
 }
 
 // LimitPlan defines model for LimitPlan.
@@ -2377,6 +2418,19 @@ type SignInIssuer struct {
 	DeviceAuthorizationEndpoint string            `json:"deviceAuthorizationEndpoint,omitempty"`
 }
 
+// SigningKey defines model for SigningKey.
+type SigningKey struct {
+	// Verifier The public key, as golang.org/x/mod/sumdb/note writes it: a name, a hash, and an Ed25519 key.
+	Verifier  string    `json:"verifier"`
+	Signs     bool      `json:"signs"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// SigningKeyList defines model for SigningKeyList.
+type SigningKeyList struct {
+	Keys []SigningKey `json:"keys"`
+}
+
 // Skip defines model for Skip.
 type Skip struct {
 	// Position Of the fault, as the projection's state shows it.
@@ -3509,6 +3563,28 @@ type ListKeysParams struct {
 type GetLagParams struct {
 	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// GetConsistencyProofParams defines parameters for GetConsistencyProof.
+type GetConsistencyProofParams struct {
+	// From The size of the earlier checkpoint.
+	From int64 `form:"from" json:"from"`
+
+	// To The size of the later checkpoint.
+	To int64 `form:"to" json:"to"`
+}
+
+// GetLeavesParams defines parameters for GetLeaves.
+type GetLeavesParams struct {
+	Block int64 `form:"block" json:"block"`
+}
+
+// GetInclusionProofParams defines parameters for GetInclusionProof.
+type GetInclusionProofParams struct {
+	Position int64 `form:"position" json:"position"`
+
+	// Size The size of a checkpoint, the newest one or an earlier one.
+	Size int64 `form:"size" json:"size"`
 }
 
 // ListPlansParams defines parameters for ListPlans.
@@ -4770,6 +4846,38 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/limits (the `GetLimits` operationId).
 	GetLimits(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetCheckpoint Get the log's signed checkpoint
+	//
+	// The newest one, as a signed note in C2SP's tlog-checkpoint format: the origin (the name of the signing keys, and the tenant's
+	// id), the number of sealed positions, the root hash of the log's Merkle tree, and a signature. Events are sealed within
+	// seconds after their append. 404 if none is yet.
+	//
+	// Corresponds with GET /v1/log/checkpoint (the `GetCheckpoint` operationId).
+	GetCheckpoint(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetConsistencyProof Prove that a checkpoint continues an earlier one
+	//
+	// The hashes that show that the tree with `to` leaves begins with the one that has `from` leaves (RFC 9162, section 2.1.4).
+	//
+	// Corresponds with GET /v1/log/consistency (the `GetConsistencyProof` operationId).
+	GetConsistencyProof(ctx context.Context, params *GetConsistencyProofParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetLeaves Get a block of the log's leaves
+	//
+	// What it takes to compute the tree from the log's events, for 4,096 positions at a time, as far as they are sealed. Block n
+	// begins at position 4096 n + 1. With the receipts for events of the block that retention removed or an erasure emptied. The
+	// guide says how leaves are computed.
+	//
+	// Corresponds with GET /v1/log/leaves (the `GetLeaves` operationId).
+	GetLeaves(ctx context.Context, params *GetLeavesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetInclusionProof Prove that a position is part of a checkpoint
+	//
+	// The leaf hash of a position, and the hashes that lead from it to the root of the tree with `size` leaves (RFC 9162, section 2.1.3). Position p is leaf p-1.
+	//
+	// Corresponds with GET /v1/log/proof (the `GetInclusionProof` operationId).
+	GetInclusionProof(ctx context.Context, params *GetInclusionProofParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListPlans List plans
 	//
 	// Corresponds with GET /v1/plans (the `ListPlans` operationId).
@@ -5438,6 +5546,21 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/sign-in (the `GetSignIn` operationId).
 	GetSignIn(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSigningKeys List the keys that verify the service's signatures
+	//
+	// The newest first, which signs. Earlier keys verify what they signed before they were replaced.
+	//
+	// Corresponds with GET /v1/signing-keys (the `ListSigningKeys` operationId).
+	ListSigningKeys(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateSigningKeys Make a new signing key
+	//
+	// It signs from now on, and the private part of the key before is erased. Processes sign with that for up to half a minute more.
+	// Whoever verifies signatures needs the new key; `manifold verify` asks for it. 409 if another rotation comes first.
+	//
+	// Corresponds with POST /v1/signing-keys (the `RotateSigningKeys` operationId).
+	RotateSigningKeys(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SnapDocument Get a document without an envelope
 	//
@@ -7026,6 +7149,78 @@ func (c *Client) GetLimits(ctx context.Context, reqEditors ...RequestEditorFn) (
 	return c.Client.Do(req)
 }
 
+// GetCheckpoint Get the log's signed checkpoint
+//
+// The newest one, as a signed note in C2SP's tlog-checkpoint format: the origin (the name of the signing keys, and the tenant's
+// id), the number of sealed positions, the root hash of the log's Merkle tree, and a signature. Events are sealed within
+// seconds after their append. 404 if none is yet.
+//
+// Corresponds with GET /v1/log/checkpoint (the `GetCheckpoint` operationId).
+func (c *Client) GetCheckpoint(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetCheckpointRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetConsistencyProof Prove that a checkpoint continues an earlier one
+//
+// The hashes that show that the tree with `to` leaves begins with the one that has `from` leaves (RFC 9162, section 2.1.4).
+//
+// Corresponds with GET /v1/log/consistency (the `GetConsistencyProof` operationId).
+func (c *Client) GetConsistencyProof(ctx context.Context, params *GetConsistencyProofParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetConsistencyProofRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetLeaves Get a block of the log's leaves
+//
+// What it takes to compute the tree from the log's events, for 4,096 positions at a time, as far as they are sealed. Block n
+// begins at position 4096 n + 1. With the receipts for events of the block that retention removed or an erasure emptied. The
+// guide says how leaves are computed.
+//
+// Corresponds with GET /v1/log/leaves (the `GetLeaves` operationId).
+func (c *Client) GetLeaves(ctx context.Context, params *GetLeavesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetLeavesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetInclusionProof Prove that a position is part of a checkpoint
+//
+// The leaf hash of a position, and the hashes that lead from it to the root of the tree with `size` leaves (RFC 9162, section 2.1.3). Position p is leaf p-1.
+//
+// Corresponds with GET /v1/log/proof (the `GetInclusionProof` operationId).
+func (c *Client) GetInclusionProof(ctx context.Context, params *GetInclusionProofParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetInclusionProofRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListPlans List plans
 //
 // Corresponds with GET /v1/plans (the `ListPlans` operationId).
@@ -8385,6 +8580,41 @@ func (c *Client) GetSchemaVersion(ctx context.Context, pType string, version int
 // Corresponds with GET /v1/sign-in (the `GetSignIn` operationId).
 func (c *Client) GetSignIn(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetSignInRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSigningKeys List the keys that verify the service's signatures
+//
+// The newest first, which signs. Earlier keys verify what they signed before they were replaced.
+//
+// Corresponds with GET /v1/signing-keys (the `ListSigningKeys` operationId).
+func (c *Client) ListSigningKeys(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSigningKeysRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateSigningKeys Make a new signing key
+//
+// It signs from now on, and the private part of the key before is erased. Processes sign with that for up to half a minute more.
+// Whoever verifies signatures needs the new key; `manifold verify` asks for it. 409 if another rotation comes first.
+//
+// Corresponds with POST /v1/signing-keys (the `RotateSigningKeys` operationId).
+func (c *Client) RotateSigningKeys(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateSigningKeysRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -11947,6 +12177,199 @@ func NewGetLimitsRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewGetCheckpointRequest constructs an http.Request for the GetCheckpoint method
+func NewGetCheckpointRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/log/checkpoint")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetConsistencyProofRequest constructs an http.Request for the GetConsistencyProof method
+func NewGetConsistencyProofRequest(server string, params *GetConsistencyProofParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/log/consistency")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "to", params.To, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetLeavesRequest constructs an http.Request for the GetLeaves method
+func NewGetLeavesRequest(server string, params *GetLeavesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/log/leaves")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "block", params.Block, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetInclusionProofRequest constructs an http.Request for the GetInclusionProof method
+func NewGetInclusionProofRequest(server string, params *GetInclusionProofParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/log/proof")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "position", params.Position, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "size", params.Size, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListPlansRequest constructs an http.Request for the ListPlans method
 func NewListPlansRequest(server string, params *ListPlansParams) (*http.Request, error) {
 	var err error
@@ -14781,6 +15204,60 @@ func NewGetSignInRequest(server string) (*http.Request, error) {
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListSigningKeysRequest constructs an http.Request for the ListSigningKeys method
+func NewListSigningKeysRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/signing-keys")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRotateSigningKeysRequest constructs an http.Request for the RotateSigningKeys method
+func NewRotateSigningKeysRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/signing-keys")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -19100,6 +19577,46 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/limits (the `GetLimits` operationId).
 	GetLimitsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetLimitsResponse, error)
 
+	// GetCheckpointWithResponse Get the log's signed checkpoint
+	//
+	// The newest one, as a signed note in C2SP's tlog-checkpoint format: the origin (the name of the signing keys, and the tenant's
+	// id), the number of sealed positions, the root hash of the log's Merkle tree, and a signature. Events are sealed within
+	// seconds after their append. 404 if none is yet.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/log/checkpoint (the `GetCheckpoint` operationId).
+	GetCheckpointWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetCheckpointResponse, error)
+
+	// GetConsistencyProofWithResponse Prove that a checkpoint continues an earlier one
+	//
+	// The hashes that show that the tree with `to` leaves begins with the one that has `from` leaves (RFC 9162, section 2.1.4).
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/log/consistency (the `GetConsistencyProof` operationId).
+	GetConsistencyProofWithResponse(ctx context.Context, params *GetConsistencyProofParams, reqEditors ...RequestEditorFn) (*GetConsistencyProofResponse, error)
+
+	// GetLeavesWithResponse Get a block of the log's leaves
+	//
+	// What it takes to compute the tree from the log's events, for 4,096 positions at a time, as far as they are sealed. Block n
+	// begins at position 4096 n + 1. With the receipts for events of the block that retention removed or an erasure emptied. The
+	// guide says how leaves are computed.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/log/leaves (the `GetLeaves` operationId).
+	GetLeavesWithResponse(ctx context.Context, params *GetLeavesParams, reqEditors ...RequestEditorFn) (*GetLeavesResponse, error)
+
+	// GetInclusionProofWithResponse Prove that a position is part of a checkpoint
+	//
+	// The leaf hash of a position, and the hashes that lead from it to the root of the tree with `size` leaves (RFC 9162, section 2.1.3). Position p is leaf p-1.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/log/proof (the `GetInclusionProof` operationId).
+	GetInclusionProofWithResponse(ctx context.Context, params *GetInclusionProofParams, reqEditors ...RequestEditorFn) (*GetInclusionProofResponse, error)
+
 	// ListPlansWithResponse List plans
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -19844,6 +20361,25 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/sign-in (the `GetSignIn` operationId).
 	GetSignInWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetSignInResponse, error)
+
+	// ListSigningKeysWithResponse List the keys that verify the service's signatures
+	//
+	// The newest first, which signs. Earlier keys verify what they signed before they were replaced.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/signing-keys (the `ListSigningKeys` operationId).
+	ListSigningKeysWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListSigningKeysResponse, error)
+
+	// RotateSigningKeysWithResponse Make a new signing key
+	//
+	// It signs from now on, and the private part of the key before is erased. Processes sign with that for up to half a minute more.
+	// Whoever verifies signatures needs the new key; `manifold verify` asks for it. 409 if another rotation comes first.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/signing-keys (the `RotateSigningKeys` operationId).
+	RotateSigningKeysWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*RotateSigningKeysResponse, error)
 
 	// SnapDocumentWithResponse Get a document without an envelope
 	//
@@ -22472,6 +23008,198 @@ func (r GetLimitsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetLimitsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetCheckpointResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetCheckpointResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetCheckpointResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetCheckpointResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetCheckpointResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetCheckpointResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetCheckpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetConsistencyProofResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ConsistencyProof
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetConsistencyProofResponse) GetJSON200() *ConsistencyProof {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetConsistencyProofResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetConsistencyProofResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetConsistencyProofResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetConsistencyProofResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetConsistencyProofResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetLeavesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *LeafBlock
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetLeavesResponse) GetJSON200() *LeafBlock {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetLeavesResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetLeavesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetLeavesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetLeavesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetLeavesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetInclusionProofResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *InclusionProof
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetInclusionProofResponse) GetJSON200() *InclusionProof {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetInclusionProofResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetInclusionProofResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetInclusionProofResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetInclusionProofResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetInclusionProofResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -25549,6 +26277,109 @@ func (r GetSignInResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetSignInResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListSigningKeysResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SigningKeyList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListSigningKeysResponse) GetJSON200() *SigningKeyList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListSigningKeysResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListSigningKeysResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSigningKeysResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSigningKeysResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSigningKeysResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RotateSigningKeysResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *SigningKey
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r RotateSigningKeysResponse) GetJSON201() *SigningKey {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r RotateSigningKeysResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RotateSigningKeysResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RotateSigningKeysResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RotateSigningKeysResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RotateSigningKeysResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RotateSigningKeysResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -30208,6 +31039,70 @@ func (c *ClientWithResponses) GetLimitsWithResponse(ctx context.Context, reqEdit
 	return ParseGetLimitsResponse(rsp)
 }
 
+// GetCheckpointWithResponse Get the log's signed checkpoint
+//
+// The newest one, as a signed note in C2SP's tlog-checkpoint format: the origin (the name of the signing keys, and the tenant's
+// id), the number of sealed positions, the root hash of the log's Merkle tree, and a signature. Events are sealed within
+// seconds after their append. 404 if none is yet.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/log/checkpoint (the `GetCheckpoint` operationId).
+func (c *ClientWithResponses) GetCheckpointWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetCheckpointResponse, error) {
+	rsp, err := c.GetCheckpoint(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetCheckpointResponse(rsp)
+}
+
+// GetConsistencyProofWithResponse Prove that a checkpoint continues an earlier one
+//
+// The hashes that show that the tree with `to` leaves begins with the one that has `from` leaves (RFC 9162, section 2.1.4).
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/log/consistency (the `GetConsistencyProof` operationId).
+func (c *ClientWithResponses) GetConsistencyProofWithResponse(ctx context.Context, params *GetConsistencyProofParams, reqEditors ...RequestEditorFn) (*GetConsistencyProofResponse, error) {
+	rsp, err := c.GetConsistencyProof(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetConsistencyProofResponse(rsp)
+}
+
+// GetLeavesWithResponse Get a block of the log's leaves
+//
+// What it takes to compute the tree from the log's events, for 4,096 positions at a time, as far as they are sealed. Block n
+// begins at position 4096 n + 1. With the receipts for events of the block that retention removed or an erasure emptied. The
+// guide says how leaves are computed.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/log/leaves (the `GetLeaves` operationId).
+func (c *ClientWithResponses) GetLeavesWithResponse(ctx context.Context, params *GetLeavesParams, reqEditors ...RequestEditorFn) (*GetLeavesResponse, error) {
+	rsp, err := c.GetLeaves(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetLeavesResponse(rsp)
+}
+
+// GetInclusionProofWithResponse Prove that a position is part of a checkpoint
+//
+// The leaf hash of a position, and the hashes that lead from it to the root of the tree with `size` leaves (RFC 9162, section 2.1.3). Position p is leaf p-1.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/log/proof (the `GetInclusionProof` operationId).
+func (c *ClientWithResponses) GetInclusionProofWithResponse(ctx context.Context, params *GetInclusionProofParams, reqEditors ...RequestEditorFn) (*GetInclusionProofResponse, error) {
+	rsp, err := c.GetInclusionProof(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetInclusionProofResponse(rsp)
+}
+
 // ListPlansWithResponse List plans
 //
 // Returns a wrapper object for the known response body format(s).
@@ -31371,6 +32266,37 @@ func (c *ClientWithResponses) GetSignInWithResponse(ctx context.Context, reqEdit
 		return nil, err
 	}
 	return ParseGetSignInResponse(rsp)
+}
+
+// ListSigningKeysWithResponse List the keys that verify the service's signatures
+//
+// The newest first, which signs. Earlier keys verify what they signed before they were replaced.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/signing-keys (the `ListSigningKeys` operationId).
+func (c *ClientWithResponses) ListSigningKeysWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListSigningKeysResponse, error) {
+	rsp, err := c.ListSigningKeys(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSigningKeysResponse(rsp)
+}
+
+// RotateSigningKeysWithResponse Make a new signing key
+//
+// It signs from now on, and the private part of the key before is erased. Processes sign with that for up to half a minute more.
+// Whoever verifies signatures needs the new key; `manifold verify` asks for it. 409 if another rotation comes first.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/signing-keys (the `RotateSigningKeys` operationId).
+func (c *ClientWithResponses) RotateSigningKeysWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*RotateSigningKeysResponse, error) {
+	rsp, err := c.RotateSigningKeys(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRotateSigningKeysResponse(rsp)
 }
 
 // SnapDocumentWithResponse Get a document without an envelope
@@ -34149,6 +35075,138 @@ func ParseGetLimitsResponse(rsp *http.Response) (*GetLimitsResponse, error) {
 	return response, nil
 }
 
+// ParseGetCheckpointResponse parses an HTTP response from a GetCheckpointWithResponse call
+func ParseGetCheckpointResponse(rsp *http.Response) (*GetCheckpointResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetCheckpointResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetConsistencyProofResponse parses an HTTP response from a GetConsistencyProofWithResponse call
+func ParseGetConsistencyProofResponse(rsp *http.Response) (*GetConsistencyProofResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetConsistencyProofResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ConsistencyProof
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetLeavesResponse parses an HTTP response from a GetLeavesWithResponse call
+func ParseGetLeavesResponse(rsp *http.Response) (*GetLeavesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetLeavesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest LeafBlock
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetInclusionProofResponse parses an HTTP response from a GetInclusionProofWithResponse call
+func ParseGetInclusionProofResponse(rsp *http.Response) (*GetInclusionProofResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetInclusionProofResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest InclusionProof
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListPlansResponse parses an HTTP response from a ListPlansWithResponse call
 func ParseListPlansResponse(rsp *http.Response) (*ListPlansResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -36523,6 +37581,79 @@ func ParseGetSignInResponse(rsp *http.Response) (*GetSignInResponse, error) {
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListSigningKeysResponse parses an HTTP response from a ListSigningKeysWithResponse call
+func ParseListSigningKeysResponse(rsp *http.Response) (*ListSigningKeysResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSigningKeysResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SigningKeyList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRotateSigningKeysResponse parses an HTTP response from a RotateSigningKeysWithResponse call
+func ParseRotateSigningKeysResponse(rsp *http.Response) (*RotateSigningKeysResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RotateSigningKeysResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest SigningKey
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem

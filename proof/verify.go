@@ -67,6 +67,7 @@ type Verification struct {
 	summary Summary
 	next    int64 // the position that comes next, minus one
 	block   Block
+	fresh   bool           // it was read again
 	expired map[int64]bool // positions of the block, by receipts
 	erased  map[int64]bool
 
@@ -112,30 +113,45 @@ func (v *Verification) Add(event *Event) error {
 	if err != nil {
 		return err
 	}
+	problem, detail := v.judge(event, leaf)
+	if problem != "" && !v.fresh {
+		if err := v.refresh(); err != nil {
+			return err
+		}
+		leaf = v.block.Leaves[(v.next-1)%BlockSize]
+		problem, detail = v.judge(event, leaf)
+	}
 	switch {
-	case leaf.Content == Hash{}:
-		v.find(Added, event.Position, event.Position, "%s, %s in %s, was not there when the position was sealed", event.ID, event.Type, event.Stream)
+	case problem == Changed:
+		v.doubt(event, leaf, detail)
+	case problem != "":
+		v.find(problem, event.Position, event.Position, "%s, %s in %s: %s", event.ID, event.Type, event.Stream, detail)
 	case leaf.Salt == Salt{}:
-		switch {
-		case v.hasher.Leaf(event, leaf.Content) != leaf.Hash:
-			v.doubt(event, leaf, "its id, stream, version or type differs")
-		case !v.erased[event.Position]:
-			v.find(Unsettled, event.Position, event.Position, "the content of %s cannot be compared: its salt was erased without a receipt", event.ID)
-		default:
-			v.summary.Erased++
-		}
+		v.summary.Erased++
 	default:
-		content := v.hasher.Content(event, leaf.Salt)
-		switch {
-		case v.hasher.Leaf(event, content) == leaf.Hash:
-			v.summary.Intact++
-		case content == leaf.Content:
-			v.doubt(event, leaf, "its id, stream, version or type differs")
-		default:
-			v.doubt(event, leaf, "its data, metadata or time differs")
-		}
+		v.summary.Intact++
 	}
 	return nil
+}
+
+// judge compares an event with its leaf. The problem is empty if there is none.
+func (v *Verification) judge(event *Event, leaf Leaf) (problem Problem, detail string) {
+	if leaf.Content == (Hash{}) {
+		return Added, "it was not there when the position was sealed"
+	}
+	content := leaf.Content
+	if leaf.Salt != (Salt{}) {
+		content = v.hasher.Content(event, leaf.Salt)
+	}
+	switch {
+	case content != leaf.Content:
+		return Changed, "its data, metadata or time differs"
+	case v.hasher.Leaf(event, content) != leaf.Hash:
+		return Changed, "its id, stream, version or type differs"
+	case leaf.Salt == Salt{} && !v.erased[event.Position]:
+		return Unsettled, "its content cannot be compared, because the salt was erased without a receipt"
+	}
+	return "", ""
 }
 
 // doubt keeps an event that differs from its leaf until the end, where it may turn out to be another one's.
@@ -155,6 +171,11 @@ func (v *Verification) skipTo(position int64) error {
 		leaf, err := v.leaf()
 		if err != nil {
 			return err
+		}
+		if leaf.Content != (Hash{}) && !v.expired[v.next] && !v.fresh {
+			if err := v.refresh(); err != nil {
+				return err
+			}
 		}
 		switch {
 		case leaf.Content == Hash{} && leaf.Hash == Absent(v.next):
@@ -195,8 +216,25 @@ func (v *Verification) leaf() (Leaf, error) {
 	return leaf, nil
 }
 
+// refresh reads the current block again: retention or an erasure may have come after it was read, and before its events
+// were. What was taken of it for the tree stays.
+func (v *Verification) refresh() error {
+	number, before := (v.next-1)/BlockSize, v.block.Leaves
+	if err := v.readBlock(number); err != nil {
+		return err
+	}
+	v.fresh = true
+	for i := range min(len(before), len(v.block.Leaves)) {
+		if before[i].Hash != v.block.Leaves[i].Hash {
+			return fmt.Errorf("the leaf of position %d was changed between two reads of it", number*BlockSize+int64(i)+1)
+		}
+	}
+	return nil
+}
+
 // readBlock reads a block, and what its receipts name.
 func (v *Verification) readBlock(number int64) (err error) {
+	v.fresh = false
 	if v.block, err = v.Read(number); err != nil {
 		return err
 	}

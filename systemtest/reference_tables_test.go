@@ -19,6 +19,7 @@ var writesReferenceTables = []string{
 	"createProjection", "putProjection", "resetProjection", "deleteProjection",
 	"startRebuild", "cancelRebuild", "approveRebuild", "pauseRebuild", "resumeRebuild", "rollbackRebuild",
 	"putUpcaster", "deleteUpcaster",
+	"rotateSigningKeys",
 }
 
 // In a sharded database, writing a reference table locks it for all tenants. No operation on events, documents, states

@@ -534,6 +534,15 @@ type ConflictingEvent struct {
 	Tags Tags `json:"tags,omitempty"`
 }
 
+// ConsistencyProof defines model for ConsistencyProof.
+type ConsistencyProof struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+
+	// Hashes In base64.
+	Hashes []string `json:"hashes"`
+}
+
 // CreatedKey defines model for CreatedKey.
 type CreatedKey struct {
 	// Id 36 characters, with hyphens.
@@ -1103,6 +1112,18 @@ type ImportProgress struct {
 	Error *Problem `json:"error,omitempty"`
 }
 
+// InclusionProof defines model for InclusionProof.
+type InclusionProof struct {
+	Position int64 `json:"position"`
+	Size     int64 `json:"size"`
+
+	// Leaf The hash of the position's leaf.
+	Leaf string `json:"leaf"`
+
+	// Hashes In base64, the one beside the leaf first.
+	Hashes []string `json:"hashes"`
+}
+
 // JSON Any JSON value.
 type JSON = json.RawMessage
 
@@ -1189,6 +1210,26 @@ type Lag struct {
 type LagList struct {
 	Head      int64 `json:"head"`
 	Consumers []Lag `json:"consumers"`
+}
+
+// LeafBlock defines model for LeafBlock.
+type LeafBlock struct {
+	Block int64 `json:"block"`
+
+	// Leaves The leaf hashes, one after the other, in base64.
+	Leaves string `json:"leaves"`
+
+	// Contents The salted hashes of the events' contents, likewise; zero where there was no event.
+	Contents string `json:"contents"`
+
+	// Salts The salts, of 16 bytes each, likewise; zero where one was erased, and where there was no event.
+	Salts string `json:"salts"`
+
+	// Tiles The root hashes of the block's complete subtrees of 256 leaves, likewise.
+	Tiles string `json:"tiles"`
+
+	// Receipts Signed notes.
+	Receipts []string `json:"receipts"`
 }
 
 // LimitPlan defines model for LimitPlan.
@@ -2396,6 +2437,19 @@ type SignInIssuer struct {
 	DeviceAuthorizationEndpoint string            `json:"deviceAuthorizationEndpoint,omitempty"`
 }
 
+// SigningKey defines model for SigningKey.
+type SigningKey struct {
+	// Verifier The public key, as golang.org/x/mod/sumdb/note writes it: a name, a hash, and an Ed25519 key.
+	Verifier  string `json:"verifier"`
+	Signs     bool   `json:"signs"`
+	CreatedAt Time   `json:"createdAt"`
+}
+
+// SigningKeyList defines model for SigningKeyList.
+type SigningKeyList struct {
+	Keys []SigningKey `json:"keys"`
+}
+
 // Skip defines model for Skip.
 type Skip struct {
 	// Position Of the fault, as the projection's state shows it.
@@ -3406,6 +3460,28 @@ type GetLagParams struct {
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
 }
 
+// GetConsistencyProofParams defines parameters for GetConsistencyProof.
+type GetConsistencyProofParams struct {
+	// From The size of the earlier checkpoint.
+	From int64 `form:"from" json:"from"`
+
+	// To The size of the later checkpoint.
+	To int64 `form:"to" json:"to"`
+}
+
+// GetLeavesParams defines parameters for GetLeaves.
+type GetLeavesParams struct {
+	Block int64 `form:"block" json:"block"`
+}
+
+// GetInclusionProofParams defines parameters for GetInclusionProof.
+type GetInclusionProofParams struct {
+	Position int64 `form:"position" json:"position"`
+
+	// Size The size of a checkpoint, the newest one or an earlier one.
+	Size int64 `form:"size" json:"size"`
+}
+
 // ListPlansParams defines parameters for ListPlans.
 type ListPlansParams struct {
 	// PageSize The maximum number of items on a page.
@@ -4312,6 +4388,21 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	add("PATCH", "/v1/tenants/{tenantId}", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeChangeTenant, operations.ChangeTenant)
 	})
+	add("GET", "/v1/log/proof", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetInclusionProof, operations.GetInclusionProof)
+	})
+	add("GET", "/v1/log/consistency", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetConsistencyProof, operations.GetConsistencyProof)
+	})
+	add("GET", "/v1/log/leaves", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetLeaves, operations.GetLeaves)
+	})
+	add("GET", "/v1/signing-keys", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListSigningKeys, operations.ListSigningKeys)
+	})
+	add("POST", "/v1/signing-keys", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeRotateSigningKeys, operations.RotateSigningKeys)
+	})
 	add("GET", "/v1/plans", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeListPlans, operations.ListPlans)
 	})
@@ -4447,6 +4538,21 @@ type GetLagRequest struct {
 
 // GetLimitsRequest is the decoded request of an operation.
 type GetLimitsRequest struct {
+}
+
+// GetConsistencyProofRequest is the decoded request of an operation.
+type GetConsistencyProofRequest struct {
+	Params GetConsistencyProofParams
+}
+
+// GetLeavesRequest is the decoded request of an operation.
+type GetLeavesRequest struct {
+	Params GetLeavesParams
+}
+
+// GetInclusionProofRequest is the decoded request of an operation.
+type GetInclusionProofRequest struct {
+	Params GetInclusionProofParams
 }
 
 // ListPlansRequest is the decoded request of an operation.
@@ -4725,6 +4831,14 @@ type GetSchemaVersionRequest struct {
 
 // GetSignInRequest is the decoded request of an operation.
 type GetSignInRequest struct {
+}
+
+// ListSigningKeysRequest is the decoded request of an operation.
+type ListSigningKeysRequest struct {
+}
+
+// RotateSigningKeysRequest is the decoded request of an operation.
+type RotateSigningKeysRequest struct {
 }
 
 // ListSnapshotsRequest is the decoded request of an operation.
@@ -5095,6 +5209,15 @@ type Operations[C any] interface {
 	// GetLimits Get the limits and quotas of the caller's tenant
 	// (GET /v1/limits)
 	GetLimits(ctx context.Context, caller C, request GetLimitsRequest) (*Response, error)
+	// GetConsistencyProof Prove that a checkpoint continues an earlier one
+	// (GET /v1/log/consistency)
+	GetConsistencyProof(ctx context.Context, caller C, request GetConsistencyProofRequest) (*Response, error)
+	// GetLeaves Get a block of the log's leaves
+	// (GET /v1/log/leaves)
+	GetLeaves(ctx context.Context, caller C, request GetLeavesRequest) (*Response, error)
+	// GetInclusionProof Prove that a position is part of a checkpoint
+	// (GET /v1/log/proof)
+	GetInclusionProof(ctx context.Context, caller C, request GetInclusionProofRequest) (*Response, error)
 	// ListPlans List plans
 	// (GET /v1/plans)
 	ListPlans(ctx context.Context, caller C, request ListPlansRequest) (*Response, error)
@@ -5242,6 +5365,12 @@ type Operations[C any] interface {
 	// GetSignIn Get how people sign in
 	// (GET /v1/sign-in)
 	GetSignIn(ctx context.Context, caller C, request GetSignInRequest) (*Response, error)
+	// ListSigningKeys List the keys that verify the service's signatures
+	// (GET /v1/signing-keys)
+	ListSigningKeys(ctx context.Context, caller C, request ListSigningKeysRequest) (*Response, error)
+	// RotateSigningKeys Make a new signing key
+	// (POST /v1/signing-keys)
+	RotateSigningKeys(ctx context.Context, caller C, request RotateSigningKeysRequest) (*Response, error)
 	// ListSnapshots List a stream's snapshots
 	// (GET /v1/snapshots/{streamId})
 	ListSnapshots(ctx context.Context, caller C, request ListSnapshotsRequest) (*Response, error)
@@ -5590,6 +5719,38 @@ func decodeGetLag(ctx echo.Context) (request GetLagRequest, err error) {
 }
 
 func decodeGetLimits(ctx echo.Context) (request GetLimitsRequest, err error) {
+	return request, err
+}
+
+func decodeGetConsistencyProof(ctx echo.Context) (request GetConsistencyProofRequest, err error) {
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "from", ctx.QueryParams(), &request.Params.From, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return request, invalidParameter("from", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "to", ctx.QueryParams(), &request.Params.To, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return request, invalidParameter("to", err)
+	}
+	return request, err
+}
+
+func decodeGetLeaves(ctx echo.Context) (request GetLeavesRequest, err error) {
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "block", ctx.QueryParams(), &request.Params.Block, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return request, invalidParameter("block", err)
+	}
+	return request, err
+}
+
+func decodeGetInclusionProof(ctx echo.Context) (request GetInclusionProofRequest, err error) {
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "position", ctx.QueryParams(), &request.Params.Position, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return request, invalidParameter("position", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "size", ctx.QueryParams(), &request.Params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return request, invalidParameter("size", err)
+	}
 	return request, err
 }
 
@@ -6247,6 +6408,14 @@ func decodeGetSchemaVersion(ctx echo.Context) (request GetSchemaVersionRequest, 
 }
 
 func decodeGetSignIn(ctx echo.Context) (request GetSignInRequest, err error) {
+	return request, err
+}
+
+func decodeListSigningKeys(ctx echo.Context) (request ListSigningKeysRequest, err error) {
+	return request, err
+}
+
+func decodeRotateSigningKeys(ctx echo.Context) (request RotateSigningKeysRequest, err error) {
 	return request, err
 }
 

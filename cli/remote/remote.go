@@ -13,6 +13,6 @@ func Commands() []*cobra.Command {
 		tenantCommand(), planCommand(), keyCommand(), projectionCommand(), diffCommand(), applyCommand(), rebuildCommand(), publishCommand(),
 		eventsCommand(), tailCommand(), auditCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), totalsCommand(), upcasterCommand(), schemaCommand(), typesCommand(), retentionCommand(),
 		outboxCommand(), reportsCommand(), redactCommand(), importCommand(), exportCommand(), aggregateCommand(), commandCommand(),
-		appendCommand(), getCommand(), snapshotCommand(), topCommand(), whoamiCommand(), loginCommand(), logoutCommand(), profileCommand(),
+		appendCommand(), getCommand(), snapshotCommand(), topCommand(), verifyCommand(), signingKeysCommand(), whoamiCommand(), loginCommand(), logoutCommand(), profileCommand(),
 	}
 }

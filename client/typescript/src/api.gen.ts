@@ -1379,6 +1379,47 @@ export interface LimitPlanDefinition {
   quotas?: Quotas;
 }
 
+export interface InclusionProof {
+  position: number;
+  size: number;
+  /** The hash of the position's leaf. */
+  leaf: string;
+  /** In base64, the one beside the leaf first. */
+  hashes: string[];
+}
+
+export interface ConsistencyProof {
+  from: number;
+  to: number;
+  /** In base64. */
+  hashes: string[];
+}
+
+export interface LeafBlock {
+  block: number;
+  /** The leaf hashes, one after the other, in base64. */
+  leaves: string;
+  /** The salted hashes of the events' contents, likewise; zero where there was no event. */
+  contents: string;
+  /** The salts, of 16 bytes each, likewise; zero where one was erased, and where there was no event. */
+  salts: string;
+  /** The root hashes of the block's complete subtrees of 256 leaves, likewise. */
+  tiles: string;
+  /** Signed notes. */
+  receipts: string[];
+}
+
+export interface SigningKey {
+  /** The public key, as golang.org/x/mod/sumdb/note writes it: a name, a hash, and an Ed25519 key. */
+  verifier: string;
+  signs: boolean;
+  createdAt: string;
+}
+
+export interface SigningKeyList {
+  keys: SigningKey[];
+}
+
 export interface LimitPlan {
   name: PlanName;
   limits: Limits;
@@ -2316,6 +2357,12 @@ export const operations = {
   getTenant: { method: "GET", path: "/v1/tenants/{tenantId}", repeatable: true },
   changeTenant: { method: "PATCH", path: "/v1/tenants/{tenantId}", repeatable: true },
   deleteTenant: { method: "DELETE", path: "/v1/tenants/{tenantId}", query: ["confirm"], repeatable: true },
+  getCheckpoint: { method: "GET", path: "/v1/log/checkpoint", repeatable: true, raw: true },
+  getInclusionProof: { method: "GET", path: "/v1/log/proof", query: ["position", "size"], repeatable: true },
+  getConsistencyProof: { method: "GET", path: "/v1/log/consistency", query: ["from", "to"], repeatable: true },
+  getLeaves: { method: "GET", path: "/v1/log/leaves", query: ["block"], repeatable: true },
+  listSigningKeys: { method: "GET", path: "/v1/signing-keys", repeatable: true },
+  rotateSigningKeys: { method: "POST", path: "/v1/signing-keys" },
   listPlans: { method: "GET", path: "/v1/plans", query: ["pageSize", "pageToken"], repeatable: true },
   getPlan: { method: "GET", path: "/v1/plans/{plan}", repeatable: true },
   putPlan: { method: "PUT", path: "/v1/plans/{plan}", repeatable: true },
@@ -2890,6 +2937,26 @@ export interface ListTenantsOptions extends CallOptions {
 export interface DeleteTenantOptions extends CallOptions {
   /** The tenant's name. */
   confirm: string;
+}
+
+/** Options of {@link Operations.getInclusionProof}. */
+export interface GetInclusionProofOptions extends CallOptions {
+  position: number;
+  /** The size of a checkpoint, the newest one or an earlier one. */
+  size: number;
+}
+
+/** Options of {@link Operations.getConsistencyProof}. */
+export interface GetConsistencyProofOptions extends CallOptions {
+  /** The size of the earlier checkpoint. */
+  from: number;
+  /** The size of the later checkpoint. */
+  to: number;
+}
+
+/** Options of {@link Operations.getLeaves}. */
+export interface GetLeavesOptions extends CallOptions {
+  block: number;
 }
 
 /** Options of {@link Operations.listPlans}. */
@@ -4158,6 +4225,65 @@ export abstract class Operations {
    */
   deleteTenant(tenantId: UUID, options: DeleteTenantOptions): Promise<Tenant> {
     return this.send(operations.deleteTenant, [tenantId], options);
+  }
+
+  /**
+   * Get the log's signed checkpoint.
+   *
+   * The newest one, as a signed note in C2SP's tlog-checkpoint format: the origin (the name of the signing keys, and the tenant's
+   * id), the number of sealed positions, the root hash of the log's Merkle tree, and a signature. Events are sealed within
+   * seconds after their append. 404 if none is yet.
+   */
+  getCheckpoint(options: CallOptions = {}): Promise<Response> {
+    return this.send(operations.getCheckpoint, [], options);
+  }
+
+  /**
+   * Prove that a position is part of a checkpoint.
+   *
+   * The leaf hash of a position, and the hashes that lead from it to the root of the tree with `size` leaves (RFC 9162, section 2.1.3). Position p is leaf p-1.
+   */
+  getInclusionProof(options: GetInclusionProofOptions): Promise<InclusionProof> {
+    return this.send(operations.getInclusionProof, [], options);
+  }
+
+  /**
+   * Prove that a checkpoint continues an earlier one.
+   *
+   * The hashes that show that the tree with `to` leaves begins with the one that has `from` leaves (RFC 9162, section 2.1.4).
+   */
+  getConsistencyProof(options: GetConsistencyProofOptions): Promise<ConsistencyProof> {
+    return this.send(operations.getConsistencyProof, [], options);
+  }
+
+  /**
+   * Get a block of the log's leaves.
+   *
+   * What it takes to compute the tree from the log's events, for 4,096 positions at a time, as far as they are sealed. Block n
+   * begins at position 4096 n + 1. With the receipts for events of the block that retention removed or an erasure emptied. The
+   * guide says how leaves are computed.
+   */
+  getLeaves(options: GetLeavesOptions): Promise<LeafBlock> {
+    return this.send(operations.getLeaves, [], options);
+  }
+
+  /**
+   * List the keys that verify the service's signatures.
+   *
+   * The newest first, which signs. Earlier keys verify what they signed before they were replaced.
+   */
+  listSigningKeys(options: CallOptions = {}): Promise<SigningKeyList> {
+    return this.send(operations.listSigningKeys, [], options);
+  }
+
+  /**
+   * Make a new signing key.
+   *
+   * It signs from now on, and the private part of the key before is erased. Processes sign with that for up to half a minute more.
+   * Whoever verifies signatures needs the new key; `manifold verify` asks for it. 409 if another rotation comes first.
+   */
+  rotateSigningKeys(options: CallOptions = {}): Promise<SigningKey> {
+    return this.send(operations.rotateSigningKeys, [], options);
   }
 
   /** List plans. */
