@@ -10,6 +10,11 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
+func TestGuideToProofs(t *testing.T) {
+	t.Parallel()
+	runGuide(t, "prove-that-nothing-changed.md", 4)
+}
+
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
@@ -78,7 +83,7 @@ func TestVerify(t *testing.T) {
 	execute("update manifold.events set position = case position when 20 then -21 else -20 end where position in (20, 21)")
 	execute("update manifold.events set position = -position where position < 0")
 	for _, want := range []string{
-		"position 7: changed: ", "position 9: missing: ", "position 20: moved: ", "was sealed at position 20\n", "the log differs from the one that was sealed: 4 findings\n",
+		"position 7: changed: ", "position 9: missing: ", "position 20: moved: ", "was sealed at position 20\n", "the log differs from the one that was sealed; findings: 4\n",
 	} {
 		says(2, want, "--checkpoint", checkpoint)
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/proof"
 	"github.com/manifold-es/manifold/seal"
 	"github.com/manifold-es/manifold/tables"
@@ -167,6 +169,34 @@ func TestSealedLogsProveTheirEvents(t *testing.T) {
 	tablestest.WantCode(t, err, domain.CodeInvalidRequest)
 	_, err = s.Consistency(ctx, log, 5, last.Size+1)
 	tablestest.WantCode(t, err, domain.CodeInvalidRequest)
+}
+
+// A seal whose commit is lost, or whose answer is, leaves no trace or all of it.
+func TestSealsSurviveLostConnections(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	network := pgtest.NewNetwork(t, db)
+	var sent, committed atomic.Int64
+	network.On(pgtest.BeforeCommit("sealed_logs", func() bool { return sent.Add(1)%3 == 1 }))
+	network.On(pgtest.AfterCommit("sealed_logs", func() bool { return committed.Add(1)%3 == 1 }))
+	s := tablestest.OpenAgain(t, db)
+	broken := tablestest.OpenWith(t, db, func(c *tables.Config) { c.AppURL = network.URL(t, db, migrations.RoleApp) })
+	log, random := tablestest.NewTenant(t, s), rand.New(rand.NewPCG(1, 2))
+	failed := 0
+	for range 6 {
+		appendRandom(t, s, log, random, 400)
+		for {
+			_, done, err := broken.Seal(t.Context(), log)
+			if err != nil {
+				failed++
+			} else if done {
+				break
+			}
+		}
+	}
+	if summary, findings := verify(t, s, log, checkpointOf(t, s, log)); failed < 2 || len(findings) > 0 || summary.Intact != 2400 {
+		t.Errorf("after %d failures it is %+v, %+v", failed, summary, findings)
+	}
 }
 
 // sealedLog is a sealed log, and a superuser's connection to tamper with.

@@ -106,7 +106,7 @@ func (v *verifyRun) run(ctx context.Context, verifiers []string) error {
 		if v.findings > findingsShown {
 			v.out.printf("%d more are not shown\n", v.findings-findingsShown)
 		}
-		v.out.printf("the log differs from the one that was sealed: %d findings\n", v.findings)
+		v.out.printf("the log differs from the one that was sealed; findings: %d\n", v.findings)
 		return cli.ExitError{Code: differ}
 	}
 	if err := v.save(signed); err != nil {
