@@ -21,7 +21,7 @@ import (
 // SaltBytes is the length of a salt.
 const SaltBytes = 16
 
-// Salt makes the hash of a content unpredictable. The zero value stands for one that was erased.
+// Salt makes the hash of a content unpredictable. The zero value means that it was erased.
 type Salt [SaltBytes]byte
 
 // Hash is a SHA-256 hash.
@@ -86,7 +86,7 @@ func Absent(position int64) Hash {
 // Tree is a growing Merkle tree, of which only the right edge is kept. The zero value is the empty tree.
 type Tree struct {
 	size int64
-	edge [63]Hash // [level] is the complete subtree of 1<<level leaves that the size's bit stands for
+	edge [63]Hash // [level] is the complete subtree of 1<<level leaves, if the size has that bit
 }
 
 // Size returns the number of leaves.

@@ -14,7 +14,8 @@ import (
 )
 
 const insertReceipt = `
-	insert into seal_receipts (tenant_id, block, receipt_id, receipt) values ($1::uuid, $2, $3, $4)`
+	insert into seal_receipts (tenant_id, block, receipt_id, receipt) values ($1::uuid, $2, $3, $4)
+	on conflict (tenant_id, block, receipt_id) do nothing`
 
 // QueueReceipts queues signed receipts for events of a log, which the transaction of the batch removes or erases. cause says
 // in one line what asked for that. The batch needs the retention login.
@@ -35,7 +36,8 @@ func (s *Postgres) QueueReceipts(ctx context.Context, batch *pgx.Batch, log doma
 		if err != nil {
 			return err
 		}
-		batch.Queue(insertReceipt, log, block, domain.NewUUID(), string(signed))
+		receipt.At = time.Time{} // a repeated call has the same id
+		batch.Queue(insertReceipt, log, block, [16]byte(domain.DeriveEventID(receipt.Text())), string(signed))
 		positions = positions[end:]
 	}
 	return nil
