@@ -363,6 +363,28 @@ func TestAbsentEventsAreSealed(t *testing.T) {
 	}
 }
 
+// An event that PostgreSQL cannot print is sealed as unreadable, and keeps no other from being sealed.
+func TestUnreadableEventsAreSealed(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	l := &sealedLog{s, t, db, db.Pool(t, pgtest.RoleSuperuser, 1), tablestest.NewTenant(t, s), 300}
+	appendRandom(t, s, l.log, rand.New(rand.NewPCG(5, 6)), 300)
+	l.execute(`update manifold.events set event_data = (select jsonb_agg('1e131071'::jsonb) from generate_series(1, 420)) where tenant_id = $1 and position = 40`)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	sealer := seal.New(seal.Config{Store: s.SealTables, Events: s.Log, Owns: func(domain.TenantID) bool { return true }, Log: slog.New(slog.DiscardHandler)})
+	done := make(chan error, 1)
+	go func() { done <- sealer.Run(ctx) }()
+	for sealed := false; !sealed; {
+		tablestest.Must(t, l.super.QueryRow(t.Context(), "select exists (select from manifold.sealed_logs where size = 300), pg_sleep(0.01)::text").Scan(&sealed, new(string)))
+	}
+	cancel()
+	tablestest.Must(t, tablestest.Receive(t, done, "the sealer"))
+	if summary, findings := verify(t, s, l.log, checkpointOf(t, s, l.log)); len(findings) > 0 || summary.Intact != 300 {
+		t.Errorf("it is %+v, %+v", summary, findings)
+	}
+}
+
 // The sealer seals what it owns: logs that it is notified of, and those from before it started. A long log does not keep
 // others waiting.
 func TestSealerSealsLogs(t *testing.T) {
