@@ -60,13 +60,19 @@ func (s operations) GetLeaves(ctx context.Context, caller access.Caller, request
 }
 
 func (s operations) ListSigningKeys(ctx context.Context, caller access.Caller, _ openapi.ListSigningKeysRequest) (*openapi.Response, error) {
-	keys, err := s.config.Signing.Verifiers(ctx)
-	return openapi.OK(openapi.SigningKeyList{Keys: convert(keys, signingKeyAnswer)}), err
+	keys, err := s.config.Signing.Reload(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return openapi.OK(openapi.SigningKeyList{Keys: convert(keys.Verifiers(), signingKeyAnswer)}), nil
 }
 
 func (s operations) RotateSigningKeys(ctx context.Context, caller access.Caller, _ openapi.RotateSigningKeysRequest) (*openapi.Response, error) {
-	key, err := s.config.Signing.Rotate(ctx)
-	return openapi.Created(signingKeyAnswer(key)), err
+	keys, err := s.config.Signing.Rotate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return openapi.Created(signingKeyAnswer(keys.Verifiers()[0])), nil
 }
 
 func signingKeyAnswer(key signing.Verifier) openapi.SigningKey {

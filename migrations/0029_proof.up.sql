@@ -2,7 +2,7 @@
 create table manifold.signing_keys (
   number     bigint primary key,
   verifier   text collate "C" not null, -- the public part, as golang.org/x/mod/sumdb/note writes it
-  secret     bytea,                     -- the private part, likewise; null: it was erased
+  secret     bytea,                     -- the private part of the newest, likewise; null: it was erased
   key_id     text collate "C",          -- the name of the key that the private part is encrypted with; null: it is not encrypted
   created_at timestamptz not null
 );
@@ -20,7 +20,8 @@ create table manifold.sealed_logs (
   sealed_at  timestamptz not null
 ) with (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
--- The leaves of consecutive positions, at most 256 from a multiple of that, plus one, on. Hashes and salts do not compress.
+-- The leaves of consecutive positions, at most 256 from a multiple of that, plus one, on. When these 256 are complete, their
+-- rows become one. Hashes and salts do not compress.
 create table manifold.seals (
   tenant_id      uuid not null,
   first_position bigint not null,
@@ -40,7 +41,7 @@ create table manifold.seal_subtrees (
   primary key (tenant_id, level, number)
 );
 
--- Signed receipts for events that were removed or erased. Each is about one block of 4096 positions.
+-- Signed receipts for events that were removed or erased. Each is about one block of 4096 positions, and one cause.
 create table manifold.seal_receipts (
   tenant_id  uuid not null,
   block      bigint not null, -- (position - 1) / 4096
@@ -62,11 +63,12 @@ begin
   end loop;
 end $$;
 create policy system on manifold.sealed_logs for select to manifold_system using (true);
-grant select (tenant_id, size) on manifold.sealed_logs to manifold_system;
+grant select (tenant_id, size, sealed_at) on manifold.sealed_logs to manifold_system;
 grant select, insert, update on manifold.sealed_logs to manifold_app;
-grant select, insert on manifold.seals, manifold.seal_subtrees to manifold_app;
+grant select, insert, delete on manifold.seals to manifold_app;
+grant select, insert on manifold.seal_subtrees to manifold_app;
 grant select on manifold.seal_receipts to manifold_app;
--- Erasure erases salts, under the lock of the log's row.
-grant update on manifold.sealed_logs to manifold_retention;
+-- Erasure erases salts, under the lock of the log's row, which it may have to make.
+grant insert, update on manifold.sealed_logs to manifold_retention;
 grant update (salts) on manifold.seals to manifold_retention;
-grant insert on manifold.seal_receipts to manifold_retention;
+grant insert, update (receipt) on manifold.seal_receipts to manifold_retention;

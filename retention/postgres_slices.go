@@ -150,6 +150,10 @@ func (s *Postgres) RemoveRetained(ctx context.Context, tenant domain.TenantID, s
 const snapshotAttempts = 3
 
 func (s *Postgres) removeRetained(ctx context.Context, tenant domain.TenantID, step Step) (slice Slice, err error) {
+	receipts, err := s.seals.Receipts(ctx, tenant)
+	if err != nil {
+		return slice, err
+	}
 	err = s.inOneSnapshot(ctx, tenant, func(tx pgx.Tx) error {
 		held, err := tx.Exec(ctx, "select from retention_policies p where p.tenant_id = $1 and p.category = $2 and p.revision = $3 for share",
 			tenant, step.Category, step.Revision)
@@ -179,7 +183,7 @@ func (s *Postgres) removeRetained(ctx context.Context, tenant domain.TenantID, s
 			return nil
 		}
 		slice.Removed = int64(len(v.remove))
-		return v.carryOut(ctx, tx, tenant, step.Category, s.seals)
+		return v.carryOut(ctx, tx, tenant, step.Category, receipts)
 	})
 	return slice, err
 }
@@ -470,8 +474,10 @@ func (v *verdict) removeTags(ctx context.Context, tx pgx.Tx, tenant domain.Tenan
 	return eventlog.QueueTagRemoval(ctx, tx, tenant, tagged, batch)
 }
 
-// carryOut executes the verdict in one round trip, or two if events have tags.
-func (v *verdict) carryOut(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category string, seals *seal.Postgres) error {
+// carryOut executes the verdict in two round trips, or three if events have tags.
+func (v *verdict) carryOut(
+	ctx context.Context, tx pgx.Tx, tenant domain.TenantID, category string, receipts *seal.Receipts,
+) error {
 	var batch pgx.Batch
 	var gone int64
 	count := func(tag pgconn.CommandTag) error {
@@ -487,7 +493,7 @@ func (v *verdict) carryOut(ctx context.Context, tx pgx.Tx, tenant domain.TenantI
 			positions[i] = e.position
 		}
 		batch.Queue(limits.Uncount.SQL, tenant, positions)
-		if err := seals.QueueReceipts(ctx, &batch, tenant, proof.Expired, "retention of category "+category, positions); err != nil {
+		if err := receipts.Queue(ctx, tx, &batch, proof.Expired, "retention of category "+category, positions); err != nil {
 			return err
 		}
 	}

@@ -3,52 +3,148 @@ package seal
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/proof"
+	"github.com/manifold-es/manifold/signing"
 )
 
-const insertReceipt = `
-	insert into seal_receipts (tenant_id, block, receipt_id, receipt) values ($1::uuid, $2, $3, $4)
-	on conflict (tenant_id, block, receipt_id) do nothing`
+// receiptsPerBlock is how many receipts with different causes a block has. Those after it have one receipt of each kind
+// together, whose cause is otherCauses. So a block has at most two more.
+const (
+	receiptsPerBlock = 64
+	otherCauses      = "more causes than are listed"
+)
 
-// QueueReceipts queues signed receipts for events of a log, which the transaction of the batch removes or erases. cause says
-// in one line what asked for that. The batch needs the retention login.
-func (s *Postgres) QueueReceipts(ctx context.Context, batch *pgx.Batch, log domain.TenantID, kind proof.Kind, cause string, positions []int64) error {
-	origin, err := s.origin(ctx, log)
+const (
+	// The receipts that may be extended, and how many there are.
+	readReceipts = `
+		select r.block, r.receipt_id, case when r.receipt_id = any ($3::uuid[]) then r.receipt end from seal_receipts as r
+		where r.tenant_id = $1 and r.block = any ($2::bigint[])`
+
+	insertReceipt = `
+		insert into seal_receipts (tenant_id, block, receipt_id, receipt) values ($1::uuid, $2, $3, $4)
+		on conflict (tenant_id, block, receipt_id) do nothing`
+
+	replaceReceipt = `
+		update seal_receipts as r set receipt = $4
+		where r.tenant_id = $1 and r.block = $2 and r.receipt_id = $3 and r.receipt = $5`
+)
+
+// Receipts signs receipts about a log.
+type Receipts struct {
+	keys *signing.Ring
+	log  domain.TenantID
+}
+
+// Receipts returns what signs receipts about a log. Call it before the transaction that needs it: it may need a connection.
+func (s *Postgres) Receipts(ctx context.Context, log domain.TenantID) (*Receipts, error) {
+	keys, err := s.keys.Reload(ctx) // otherwise it might not know the newest key, and replace what that has signed
+	return &Receipts{keys, log}, err
+}
+
+// receiptKey identifies a stored receipt of a log.
+type receiptKey struct {
+	block int64
+	id    [16]byte
+}
+
+// receiptID returns the id of a block's receipt for a cause.
+func receiptID(kind proof.Kind, cause string) [16]byte {
+	return [16]byte(domain.DeriveEventID(string(kind) + "\n" + cause))
+}
+
+// Queue queues signed receipts for events which the transaction of the batch removes or erases. cause says in one line what
+// asked for that. A block has one receipt for each kind and cause: positions are added to it. The transaction needs the
+// retention login. If another one changes the same receipt, the batch fails, with domain.CodeConflict or an error that
+// pg.Busy recognizes; nothing is lost if the caller repeats it.
+func (r *Receipts) Queue(
+	ctx context.Context, tx pgx.Tx, batch *pgx.Batch, kind proof.Kind, cause string, positions []int64,
+) error {
+	byBlock := make(map[int64][]int64)
+	for _, position := range positions {
+		block := (position - 1) / proof.BlockSize
+		byBlock[block] = append(byBlock[block], position)
+	}
+	blocks := slices.Sorted(maps.Keys(byBlock)) // in this order, so that transactions do not block each other
+	own, other := receiptID(kind, cause), receiptID(kind, otherCauses)
+	stored, count, err := r.read(ctx, tx, blocks, [][16]byte{own, other})
 	if err != nil {
 		return err
 	}
-	positions = slices.Compact(slices.Sorted(slices.Values(positions)))
-	for len(positions) > 0 {
-		block := (positions[0] - 1) / proof.BlockSize
-		end := 1
-		for end < len(positions) && (positions[end]-1)/proof.BlockSize == block {
-			end++
+	for _, block := range blocks {
+		receipt := proof.Receipt{
+			Origin: originOf(r.keys, r.log), Kind: kind, Cause: cause, At: time.Now(), Positions: byBlock[block],
 		}
-		receipt := proof.Receipt{Origin: origin, Kind: kind, Cause: cause, At: time.Now(), Positions: positions[:end]}
-		signed, err := s.keys.Sign(ctx, receipt.Text())
+		key := receiptKey{block, own}
+		before, exists := stored[key]
+		if !exists && count[block] >= receiptsPerBlock {
+			key.id, receipt.Cause = other, otherCauses
+			before, exists = stored[key]
+		}
+		// One that cannot be read explains nothing, so it is replaced.
+		if text, err := r.keys.Open([]byte(before)); err == nil {
+			if earlier, err := proof.ParseReceipt(text); err == nil && earlier.Origin == receipt.Origin && earlier.Kind == kind {
+				receipt.Positions = append(receipt.Positions, earlier.Positions...)
+			}
+		}
+		receipt.Positions = slices.Compact(slices.Sorted(slices.Values(receipt.Positions)))
+		signed, err := r.keys.Sign(receipt.Text())
 		if err != nil {
 			return err
 		}
-		receipt.At = time.Time{} // a repeated call has the same id
-		batch.Queue(insertReceipt, log, block, [16]byte(domain.DeriveEventID(receipt.Text())), string(signed))
-		positions = positions[end:]
+		statement, args := insertReceipt, []any{r.log, block, key.id, string(signed)}
+		if exists {
+			statement, args = replaceReceipt, append(args, before)
+		}
+		batch.Queue(statement, args...).Exec(func(done pgconn.CommandTag) error {
+			if done.RowsAffected() == 0 {
+				return domain.Errorf(domain.CodeConflict, "", "the receipts of the log were just changed by another process; try again")
+			}
+			return nil
+		})
 	}
 	return nil
 }
 
+// read returns the stored receipts with some ids, and how many each block has.
+func (r *Receipts) read(ctx context.Context, tx pgx.Tx, blocks []int64, ids [][16]byte) (
+	stored map[receiptKey]string, count map[int64]int, err error,
+) {
+	stored, count = make(map[receiptKey]string), make(map[int64]int)
+	rows, _ := tx.Query(ctx, readReceipts, r.log, blocks, ids)
+	var key receiptKey
+	var text *string
+	_, err = pgx.ForEachRow(rows, []any{&key.block, &key.id, &text}, func() error {
+		if count[key.block]++; text != nil {
+			stored[key] = *text
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read receipts: %w", err)
+	}
+	return stored, count, nil
+}
+
 // ForgetSalts erases the salts of events whose content was erased, and leaves signed receipts. The erasure must be
 // committed already: then what is sealed later has its result, and what was sealed before loses its salt here. cause names
-// the erasure in one line. It may be repeated, and should get at most a few thousand positions at a time.
+// the erasure in one line. It may be repeated, and should get at most a few thousand positions at a time. Without a log, it
+// does nothing.
 func (s *Postgres) ForgetSalts(ctx context.Context, log domain.TenantID, cause string, positions []int64) error {
+	receipts, err := s.Receipts(ctx, log)
+	if err != nil {
+		return err
+	}
 	return pg.Under(ctx, s.db.Retention, log, func(tx pgx.Tx) error {
-		if _, err := pg.Exec(ctx, tx, "lock a log's seal", "select from sealed_logs as s where s.tenant_id = $1 for update", log); err != nil {
+		if _, exists, err := lockState(ctx, tx, log); err != nil || !exists {
 			return err
 		}
 		byTile := make(map[int64][]int64)
@@ -61,7 +157,7 @@ func (s *Postgres) ForgetSalts(ctx context.Context, log domain.TenantID, cause s
 				return err
 			}
 		}
-		if err := s.QueueReceipts(ctx, &batch, log, proof.Erased, cause, positions); err != nil {
+		if err := receipts.Queue(ctx, tx, &batch, proof.Erased, cause, positions); err != nil {
 			return err
 		}
 		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
@@ -72,10 +168,13 @@ func (s *Postgres) ForgetSalts(ctx context.Context, log domain.TenantID, cause s
 }
 
 // queueForgetting queues the erasure of salts of one tile.
-func queueForgetting(ctx context.Context, tx pgx.Tx, batch *pgx.Batch, log domain.TenantID, number int64, positions []int64) error {
+func queueForgetting(
+	ctx context.Context, tx pgx.Tx, batch *pgx.Batch, log domain.TenantID, number int64, positions []int64,
+) error {
 	rows, _ := tx.Query(ctx, `
 		select s.first_position, s.salts from seals as s
-		where s.tenant_id = $1 and s.first_position > $2 and s.first_position <= $3 order by s.first_position`, log, number*tile, (number+1)*tile)
+		where s.tenant_id = $1 and s.first_position > $2 and s.first_position <= $3 order by s.first_position`,
+		log, number*tile, (number+1)*tile)
 	var first int64
 	var salts []byte
 	_, err := pgx.ForEachRow(rows, []any{&first, &salts}, func() error {
@@ -86,7 +185,8 @@ func queueForgetting(ctx context.Context, tx pgx.Tx, batch *pgx.Batch, log domai
 			}
 		}
 		if !slices.Equal(changed, salts) {
-			batch.Queue("update seals as s set salts = $3 where s.tenant_id = $1 and s.first_position = $2", log, first, changed)
+			batch.Queue("update seals as s set salts = $3 where s.tenant_id = $1 and s.first_position = $2",
+				log, first, changed)
 		}
 		return nil
 	})

@@ -3,6 +3,7 @@ package seal_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -12,12 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/proof"
 	"github.com/manifold-es/manifold/seal"
 	"github.com/manifold-es/manifold/tables"
@@ -59,17 +62,28 @@ func checkpointOf(t testing.TB, s *tables.Tables, log domain.TenantID) proof.Che
 	t.Helper()
 	signed, err := s.SealTables.Checkpoint(t.Context(), log)
 	tablestest.Must(t, err)
-	text, err := s.SigningKeys.Open(t.Context(), []byte(signed))
-	tablestest.Must(t, err)
-	checkpoint, err := proof.ParseCheckpoint(text)
+	checkpoint, err := proof.ParseCheckpoint(open(t, s, signed))
 	tablestest.Must(t, err)
 	return checkpoint
+}
+
+// open returns the text of what the service has signed.
+func open(t testing.TB, s *tables.Tables, signed string) string {
+	t.Helper()
+	keys, err := s.SigningKeys.Load(t.Context())
+	tablestest.Must(t, err)
+	text, err := keys.Open([]byte(signed))
+	tablestest.Must(t, err)
+	return text
 }
 
 // eventOf returns an event as a client knows it.
 func eventOf(t testing.TB, e *domain.Event) *proof.Event {
 	t.Helper()
-	event := &proof.Event{Position: e.Position, ID: e.ID.String(), Stream: e.Stream, Version: e.Version, Type: e.Type, RecordedAt: e.RecordedAt, OccurredAt: e.OccurredAt, Unreadable: e.Gap != nil}
+	event := &proof.Event{
+		Position: e.Position, ID: e.ID.String(), Stream: e.Stream, Version: e.Version, Type: e.Type,
+		RecordedAt: e.RecordedAt, OccurredAt: e.OccurredAt, Unreadable: e.Gap != nil,
+	}
 	var err error
 	event.Data, err = proof.Canonical(e.Data)
 	tablestest.Must(t, err)
@@ -90,9 +104,7 @@ func verify(t testing.TB, s *tables.Tables, log domain.TenantID, checkpoint proo
 		Read: func(number int64) (proof.Block, error) {
 			block, signed, err := s.Leaves(t.Context(), log, number)
 			for _, one := range signed {
-				text, err := s.SigningKeys.Open(t.Context(), []byte(one))
-				tablestest.Must(t, err)
-				receipt, err := proof.ParseReceipt(text)
+				receipt, err := proof.ParseReceipt(open(t, s, one))
 				tablestest.Must(t, err)
 				if receipt.Origin != checkpoint.Origin {
 					t.Errorf("a receipt is of %s", receipt.Origin)
@@ -312,8 +324,173 @@ func TestChangedSealsAreFound(t *testing.T) {
 
 	l.execute("update manifold.sealed_logs set edge = decode(repeat('00', length(edge)), 'hex') where tenant_id = $1")
 	appendRandom(t, l.Tables, l.log, rand.New(rand.NewPCG(1, 1)), 1)
-	if _, _, err := l.Seal(t.Context(), l.log); err == nil || !strings.Contains(err.Error(), "the seal differs from what was signed") {
+	if _, _, err := l.Seal(t.Context(), l.log); err == nil || !strings.Contains(err.Error(), "it differs from what was signed") {
 		t.Errorf("a changed seal is extended: %v", err)
+	}
+}
+
+// A process seals nothing that is older than what it has sealed, or something else, although the service has signed it: a
+// seal that somebody has put back, or one of changed events from the first position on.
+func TestOlderSealsAreNotContinued(t *testing.T) {
+	t.Parallel()
+	l := newSealedLog(t, 1000)
+	random := rand.New(rand.NewPCG(4, 4))
+	for _, table := range []string{"sealed_logs", "seals", "seal_subtrees"} {
+		l.execute("create table earlier_" + table + " as select * from manifold." + table + " where tenant_id = $1")
+	}
+	appendRandom(t, l.Tables, l.log, random, 500)
+	sealAll(t, l.Tables, l.log)
+	other := tablestest.OpenAgain(t, l.db)
+	refused := func(what string) {
+		t.Helper()
+		if _, _, err := l.Seal(t.Context(), l.log); !errors.Is(err, seal.ErrChanged) {
+			t.Errorf("%s is sealed: %v", what, err)
+		}
+	}
+	putBack := func(from string) {
+		for _, table := range []string{"sealed_logs", "seals", "seal_subtrees"} {
+			l.execute("delete from manifold." + table + " where tenant_id = $1")
+			l.execute("insert into manifold." + table + " select * from " + from + table + " where tenant_id = $1")
+		}
+	}
+	for _, table := range []string{"sealed_logs", "seals", "seal_subtrees"} {
+		l.execute("create table later_" + table + " as select * from manifold." + table + " where tenant_id = $1")
+	}
+
+	l.execute("update manifold.events set event_data = '{}' where tenant_id = $1 and position = 1200")
+	putBack("earlier_")
+	refused("an older seal")
+	sealAll(t, other, l.log) // a process that has just started does not know better
+	refused("another continuation of an older seal")
+
+	l.execute("delete from manifold.sealed_logs where tenant_id = $1")
+	l.execute("delete from manifold.seals where tenant_id = $1")
+	l.execute("delete from manifold.seal_subtrees where tenant_id = $1")
+	refused("a log from its first position on")
+
+	putBack("later_")
+	l.execute("update manifold.sealed_logs set size = 9000000000000000000 where tenant_id = $1")
+	refused("a seal that is longer than the log")
+	putBack("later_")
+	appendRandom(t, l.Tables, l.log, random, 3)
+	sealAll(t, tablestest.OpenAgain(t, l.db), l.log)
+	appendRandom(t, l.Tables, l.log, random, 3)
+	sealAll(t, l.Tables, l.log) // after what another process has sealed
+	if size := checkpointOf(t, l.Tables, l.log).Size; size != 1506 {
+		t.Errorf("the log is sealed up to position %d", size)
+	}
+
+	l.execute("delete from manifold.logs where tenant_id = $1") // as erasure does
+	l.execute("delete from manifold.sealed_logs where tenant_id = $1")
+	if size, done, err := l.Seal(t.Context(), l.log); size != 0 || !done || err != nil {
+		t.Errorf("an erased log is sealed up to %d, %v, %v", size, done, err)
+	}
+}
+
+// A log with few events at a time has one row for 256 of them as soon as these are complete, without the salts of erased ones.
+func TestRowsOfSlowLogsAreMerged(t *testing.T) {
+	t.Parallel()
+	l := newSealedLog(t, 1)
+	random := rand.New(rand.NewPCG(4, 4))
+	grow := func(events int) {
+		appendRandom(t, l.Tables, l.log, random, events)
+		sealAll(t, l.Tables, l.log)
+	}
+	rows := func(want string) {
+		t.Helper()
+		var got string
+		tablestest.Must(t, l.super.QueryRow(t.Context(), `
+			select string_agg(first_position || '+' || length(salts) / 16, ' ' order by first_position) from manifold.seals`).Scan(&got))
+		if got != want {
+			t.Errorf("the rows are %s; want %s", got, want)
+		}
+	}
+	grow(2)
+	grow(100)
+	l.execute("update manifold.events set event_data = '{}', metadata = null where tenant_id = $1 and position = 2")
+	tablestest.Must(t, l.ForgetSalts(t.Context(), l.log, "erasure 1", []int64{2}))
+	rows("1+1 2+2 4+100")
+	grow(153)
+	rows("1+256")
+	grow(10)
+	grow(600)
+	rows("1+256 257+256 513+256 769+98")
+	summary, findings := verify(t, l.Tables, l.log, checkpointOf(t, l.Tables, l.log))
+	if want := (proof.Summary{Intact: 865, Erased: 1}); summary != want || len(findings) > 0 {
+		t.Errorf("it is %+v, %+v", summary, findings)
+	}
+}
+
+// An erasure that meets the first seal of a log waits for it, and finds the salts.
+func TestErasureWaitsForTheFirstSeal(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	s := tablestest.OpenAgain(t, db)
+	l := &sealedLog{s, t, db, db.Pool(t, pgtest.RoleSuperuser, 1), tablestest.NewTenant(t, s), 300}
+	appendRandom(t, s, l.log, rand.New(rand.NewPCG(5, 6)), 300)
+	network, forgotten := pgtest.NewNetwork(t, db), make(chan error, 1)
+	network.On(pgtest.BeforeCommit("sealed_logs", func() bool {
+		l.execute("update manifold.events set event_data = '{}', metadata = null where tenant_id = $1 and position = 3")
+		go func() { forgotten <- s.ForgetSalts(t.Context(), l.log, "erasure 1", []int64{3}) }()
+		for waits := false; !waits && len(forgotten) == 0; {
+			err := l.super.QueryRow(t.Context(), `
+				select exists (select from pg_stat_activity a where a.datname = current_database() and a.wait_event_type = 'Lock'),
+				  pg_sleep(0.01)::text`).Scan(&waits, new(string))
+			if err != nil {
+				t.Error(err)
+				break
+			}
+		}
+		return false
+	}))
+	sealing := tablestest.OpenWith(t, db, func(c *tables.Config) { c.AppURL = network.URL(t, db, migrations.RoleApp) })
+	sealAll(t, sealing, l.log)
+	tablestest.Must(t, tablestest.Receive(t, forgotten, "the erasure"))
+	summary, findings := verify(t, s, l.log, checkpointOf(t, s, l.log))
+	if want := (proof.Summary{Intact: 299, Erased: 1}); summary != want || len(findings) > 0 {
+		t.Errorf("it is %+v, %+v", summary, findings)
+	}
+}
+
+// However many erasures and runs of retention there are, a block has few receipts, and they explain everything. One that
+// somebody has replaced is signed again.
+func TestReceiptsAreMerged(t *testing.T) {
+	t.Parallel()
+	l := newSealedLog(t, 300)
+	l.execute("update manifold.events set event_data = '{}', metadata = null where tenant_id = $1 and position <= 200")
+	for position := range int64(200) {
+		tablestest.Must(t, l.ForgetSalts(t.Context(), l.log, fmt.Sprintf("erasure %d", position/2), []int64{position + 1}))
+	}
+	receipts, err := l.SealTables.Receipts(t.Context(), l.log)
+	tablestest.Must(t, err)
+	l.execute("delete from manifold.events where tenant_id = $1 and position > 250")
+	for _, positions := range [][]int64{{251}, {253, 255}, {251, 252}, {254, 256, 257}} {
+		tablestest.Must(t, pg.Under(t.Context(), l.DB.Retention, l.log, func(tx pgx.Tx) error {
+			var batch pgx.Batch
+			if err := receipts.Queue(t.Context(), tx, &batch, proof.Expired, "retention of category order", positions); err != nil {
+				return err
+			}
+			return tx.SendBatch(t.Context(), &batch).Close()
+		}))
+	}
+	_, signed, err := l.Leaves(t.Context(), l.log, 0)
+	tablestest.Must(t, err)
+	if len(signed) != 66 {
+		t.Errorf("there are %d receipts", len(signed))
+	}
+	summary, findings := verify(t, l.Tables, l.log, checkpointOf(t, l.Tables, l.log))
+	if want := (proof.Summary{Intact: 50, Erased: 200, Expired: 7, Problems: 43}); summary != want || len(findings) != 43 {
+		t.Errorf("it is %+v, %+v", summary, findings)
+	}
+
+	l.execute("update manifold.seal_receipts set receipt = 'x' where tenant_id = $1")
+	for cause := range 100 {
+		positions := []int64{int64(2*cause + 1), int64(2*cause + 2)}
+		tablestest.Must(t, l.ForgetSalts(t.Context(), l.log, fmt.Sprintf("erasure %d", cause), positions))
+	}
+	l.execute("delete from manifold.seal_receipts where tenant_id = $1 and receipt = 'x'")
+	if summary, _ = verify(t, l.Tables, l.log, checkpointOf(t, l.Tables, l.log)); summary.Erased != 200 {
+		t.Errorf("after receipts were signed again it is %+v", summary)
 	}
 }
 

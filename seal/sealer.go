@@ -2,6 +2,7 @@ package seal
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -16,15 +17,22 @@ const (
 	sealEvery = time.Second
 	// sealTail is how long a log's events wait if they do not fill a row, so that a log with few events has few rows.
 	sealTail = 5 * time.Second
-	// lookEvery is how often the Sealer looks for logs that it was not notified of.
-	lookEvery = time.Minute
+	// lookEvery is how often the Sealer looks for logs that it was not notified of. It looks at those with an event since the
+	// last time, and lookBack more, since appends become visible late. Every lookAtAllEvery, it looks at all.
+	lookEvery      = time.Minute
+	lookBack       = 5 * time.Minute
+	lookAtAllEvery = time.Hour
+	// retryAfter is how long a log waits that could not be sealed. Each further failure doubles it, up to retryAtMost.
+	retryAfter  = 5 * time.Second
+	retryAtMost = 5 * time.Minute
 )
 
-// Config configures a Sealer. All fields are required.
+// Config configures a Sealer. All fields are required, except Failed.
 type Config struct {
 	Store  *Postgres
 	Events *eventlog.Log
 	Owns   func(log domain.TenantID) bool // whether this process works for the log's tenant
+	Failed func(changed bool)             // called when a log could not be sealed; changed: because of ErrChanged
 	Log    *slog.Logger
 }
 
@@ -33,19 +41,24 @@ type Config struct {
 type Sealer struct {
 	config Config
 
-	mu      sync.Mutex
-	waiting map[domain.TenantID]*waitingLog
-	look    bool // for logs that are not sealed
+	mu          sync.Mutex
+	waiting     map[domain.TenantID]*waitingLog
+	lookedAt    time.Time // zero: it must look now
+	lookedAtAll time.Time // zero: it must look at all logs
 }
 
 // waitingLog is a log with events that are not sealed.
 type waitingLog struct {
 	head, size int64
 	due        time.Time
+	failures   int // in a row
 }
 
 // New returns a Sealer. Its caller must run Run.
 func New(config Config) *Sealer {
+	if config.Failed == nil {
+		config.Failed = func(bool) {}
+	}
 	return &Sealer{config: config, waiting: make(map[domain.TenantID]*waitingLog)}
 }
 
@@ -56,70 +69,79 @@ func (s *Sealer) Wake(head domain.Head) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.expect(head, time.Now().Add(sealTail))
+	s.enqueue(head, time.Now().Add(sealTail))
 }
 
 // Rebalance reports that the answers of Owns may have changed.
 func (s *Sealer) Rebalance() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.look = true
+	s.lookedAt, s.lookedAtAll = time.Time{}, time.Time{}
 }
 
-// expect puts a log in line. The caller holds the mutex.
-func (s *Sealer) expect(head domain.Head, due time.Time) {
+// enqueue puts a log in line. A log that could not be sealed keeps waiting. The caller holds the mutex.
+func (s *Sealer) enqueue(head domain.Head, due time.Time) *waitingLog {
 	log := s.waiting[head.Tenant]
 	if log == nil {
 		log = &waitingLog{size: head.Position, due: due} // at least its newest event is new
 		s.waiting[head.Tenant] = log
 	}
-	if log.head = max(log.head, head.Position); log.head-log.size >= tile {
+	if log.head = max(log.head, head.Position); log.head-log.size >= tile && log.failures == 0 {
 		log.due = time.Time{}
 	}
+	return log
 }
 
 // Run seals until ctx ends, and then returns nil.
 func (s *Sealer) Run(ctx context.Context) error {
 	tick := time.NewTicker(sealEvery)
 	defer tick.Stop()
-	var looked time.Time
-	for {
-		s.mu.Lock()
-		look := s.look || time.Since(looked) >= lookEvery
-		s.look = false
-		s.mu.Unlock()
-		if look {
-			looked = time.Now()
-			s.lookForLogs(ctx)
+	for ctx.Err() == nil {
+		s.lookForLogs(ctx)
+		if s.sealRound(ctx) && len(s.dueLogs()) > 0 {
+			continue
 		}
-		s.sealDue(ctx)
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-tick.C:
 		}
 	}
+	return nil
 }
 
-// lookForLogs puts all logs in line that are not sealed up to their heads.
+// lookForLogs puts the logs in line that are not sealed up to their heads, if it is time to look for them.
 func (s *Sealer) lookForLogs(ctx context.Context) {
-	heads, err := s.config.Store.unsealed(ctx)
-	if err != nil {
-		s.warn(ctx, "logs to seal could not be listed; trying again", "error", err)
+	now := time.Now()
+	s.mu.Lock()
+	lookedAt, since := s.lookedAt, s.lookedAt.Add(-lookBack)
+	atAll := now.Sub(s.lookedAtAll) >= lookAtAllEvery
+	if now.Sub(lookedAt) < lookEvery {
+		s.mu.Unlock()
 		return
 	}
+	s.lookedAt = now
+	if atAll {
+		s.lookedAtAll, since = now, time.Time{}
+	}
+	s.mu.Unlock()
+
+	heads, err := s.config.Store.unsealed(ctx, since)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err != nil {
+		s.warn(ctx, "logs to seal could not be listed; trying again", "error", err)
+		s.lookedAtAll = time.Time{} // the next look finds what this one has missed
+		return
+	}
 	for _, head := range heads {
-		if s.config.Owns(head.Tenant) {
-			s.expect(head, time.Now().Add(sealTail))
-			s.waiting[head.Tenant].due = time.Time{}
+		if s.config.Owns(head.Tenant) && s.waiting[head.Tenant] == nil {
+			s.enqueue(head, now).due = time.Time{}
 		}
 	}
 }
 
-// due returns the logs that must not wait longer.
-func (s *Sealer) due() (logs []domain.TenantID) {
+// dueLogs returns the logs that must not wait longer.
+func (s *Sealer) dueLogs() (logs []domain.TenantID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, log := range s.waiting {
@@ -133,44 +155,61 @@ func (s *Sealer) due() (logs []domain.TenantID) {
 	return logs
 }
 
-// sealDue seals the logs that must not wait longer, in rounds of a slice of each.
-func (s *Sealer) sealDue(ctx context.Context) {
-	for logs := s.due(); len(logs) > 0; logs = s.due() {
-		failed := false
-		for _, id := range logs {
-			began := time.Now()
-			if err := s.seal(ctx, id); err != nil {
-				failed = true
-				s.warn(ctx, "a log could not be sealed; trying again in a minute", "tenant", id, "error", err)
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(time.Since(began)):
+// sealRound seals a slice of each log that must not wait longer. reachable is false if it ended early, because the database
+// cannot be reached.
+func (s *Sealer) sealRound(ctx context.Context) (reachable bool) {
+	for _, id := range s.dueLogs() {
+		began := time.Now()
+		err := s.sealLog(ctx, id)
+		if err != nil && ctx.Err() == nil {
+			changed := errors.Is(err, ErrChanged)
+			s.config.Failed(changed)
+			if changed {
+				s.config.Log.Error("a log is no longer sealed, because its seal was changed", "tenant", id, "error", err)
+			} else {
+				s.warn(ctx, "a log could not be sealed; trying again later", "tenant", id, "error", err)
 			}
 		}
-		if failed {
-			return
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(time.Since(began)):
+		}
+		if unavailable(err) {
+			return false
 		}
 	}
+	return true
 }
 
-// seal seals the next slice of a log.
-func (s *Sealer) seal(ctx context.Context, id domain.TenantID) error {
+func unavailable(err error) bool {
+	refused, ok := errors.AsType[*domain.Error](err)
+	return ok && refused.Code == domain.CodeUnavailable
+}
+
+// sealLog seals the next slice of a log.
+func (s *Sealer) sealLog(ctx context.Context, id domain.TenantID) error {
 	s.mu.Lock()
 	before := s.waiting[id].head
 	s.mu.Unlock()
 	size, done, err := s.config.Store.Seal(ctx, id)
-	if pg.Unprintable(err) {
-		err = s.markUnreadable(ctx, id, size)
+	if pg.Unprintable(err) && s.markUnreadable(ctx, id, size) == nil {
+		size, done, err = s.config.Store.Seal(ctx, id)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	log := s.waiting[id]
-	log.size = size
 	switch {
+	case unavailable(err): // which is not the log's fault
+		log.due = time.Now().Add(retryAfter)
+		return err
 	case err != nil:
-		delete(s.waiting, id) // lookForLogs finds it
+		log.due = time.Now().Add(min(retryAfter<<min(log.failures, 10), retryAtMost))
+		log.failures++
+		return err
+	}
+	log.size, log.failures = size, 0
+	switch {
 	case !done:
 		log.due = time.Time{}
 	case log.head <= max(before, size):
@@ -178,13 +217,15 @@ func (s *Sealer) seal(ctx context.Context, id domain.TenantID) error {
 	default:
 		log.due = time.Now().Add(sealTail)
 	}
-	return err
+	return nil
 }
 
 // markUnreadable reads the slice after a position, which marks the events that PostgreSQL cannot print.
 func (s *Sealer) markUnreadable(ctx context.Context, id domain.TenantID, after int64) error {
 	for from := after + 1; from <= after+slice; {
-		events, err := s.config.Events.ReadLog(ctx, id, domain.LogQuery{From: from, To: after + slice, Limit: slice, MaxBytes: 1 << 20})
+		events, err := s.config.Events.ReadLog(ctx, id, domain.LogQuery{
+			From: from, To: after + slice, Limit: slice, MaxBytes: 1 << 20,
+		})
 		if err != nil || len(events) == 0 {
 			return err
 		}

@@ -2,7 +2,9 @@ package signing_test
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +25,27 @@ func encryption(t *testing.T, text string) *atrest.Keys {
 	keys, err := atrest.Parse(text)
 	tablestest.Must(t, err)
 	return keys
+}
+
+// atRestKey returns the line of a key of encryption at rest.
+func atRestKey(name string) string {
+	return name + " " + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte(name), 32)[:32]) + "\n"
+}
+
+// load returns the keys as they are now.
+func load(t *testing.T, keys *signing.Keys) *signing.Ring {
+	t.Helper()
+	ring, err := keys.Reload(t.Context())
+	tablestest.Must(t, err)
+	return ring
+}
+
+// sign signs a text with the keys as they are now.
+func sign(t *testing.T, keys *signing.Keys, text string) []byte {
+	t.Helper()
+	signed, err := load(t, keys).Sign(text)
+	tablestest.Must(t, err)
+	return signed
 }
 
 // verifies fails the test unless one of the keys verifies a signed text.
@@ -51,15 +74,17 @@ func TestProcessesShareKeysAndRotateThem(t *testing.T) {
 	var all sync.WaitGroup
 	for i, process := range processes {
 		all.Go(func() {
-			var err error
-			if signed[i], err = process.Sign(ctx, "first\n"); err != nil {
+			ring, err := process.Load(ctx)
+			if err == nil {
+				signed[i], err = ring.Sign("first\n")
+			}
+			if err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
-	keys, err := s.Verifiers(ctx)
-	tablestest.Must(t, err)
+	keys := load(t, s.SigningKeys).Verifiers()
 	if len(keys) != 1 || !keys[0].Signs {
 		t.Fatalf("the keys are %+v", keys)
 	}
@@ -67,14 +92,16 @@ func TestProcessesShareKeysAndRotateThem(t *testing.T) {
 		verifies(t, one, "first\n", keys)
 	}
 
+	before := load(t, processes[1])
 	rotated, err := s.Rotate(ctx)
 	tablestest.Must(t, err)
-	second, err := s.Sign(ctx, "second\n")
-	tablestest.Must(t, err)
-	verifies(t, second, "second\n", []signing.Verifier{rotated})
-	keys, err = s.Verifiers(ctx)
-	tablestest.Must(t, err)
-	if len(keys) != 2 || keys[0] != rotated || keys[1].Signs || nameOf(keys[0]) != nameOf(keys[1]) {
+	second := sign(t, s.SigningKeys, "second\n")
+	verifies(t, second, "second\n", rotated.Verifiers()[:1])
+	if _, err := before.Open(second); !errors.Is(err, signing.ErrUnknownKey) {
+		t.Errorf("the keys from before the rotation open it: %v", err)
+	}
+	keys = load(t, processes[1]).Verifiers()
+	if len(keys) != 2 || keys[0] != rotated.Verifiers()[0] || keys[1].Signs || nameOf(keys[0]) != nameOf(keys[1]) {
 		t.Errorf("after a rotation the keys are %+v", keys)
 	}
 	verifies(t, signed[0], "first\n", keys)
@@ -102,8 +129,8 @@ func TestProcessesShareKeysAndRotateThem(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if keys, err = s.Verifiers(ctx); err != nil || made == 0 || len(keys) != 2+made {
-		t.Errorf("%d rotations succeeded and %d met others; there are %d keys, %v", made, conflicts, len(keys), err)
+	if keys = load(t, s.SigningKeys).Verifiers(); made == 0 || len(keys) != 2+made {
+		t.Errorf("%d rotations succeeded and %d met others; there are %d keys", made, conflicts, len(keys))
 	}
 }
 
@@ -118,11 +145,7 @@ func TestPrivatePartIsEncryptedAtRest(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	ctx := t.Context()
-	first, err := s.Sign(ctx, "text\n")
-	tablestest.Must(t, err)
-	key := func(name string) string {
-		return name + " " + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte(name), 32)[:32]) + "\n"
-	}
+	first := sign(t, s.SigningKeys, "text\n")
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
 	run := func(text string) *signing.Keys {
 		t.Helper()
@@ -140,22 +163,76 @@ func TestPrivatePartIsEncryptedAtRest(t *testing.T) {
 	}
 	stored("")
 	for _, step := range []struct{ text, want string }{
-		{"plain\n" + key("a"), ""}, {key("a"), "a"}, {key("b") + key("a"), "b"}, {"plain\n" + key("b"), ""}, {key("a"), "a"},
+		{"plain\n" + atRestKey("a"), ""}, {atRestKey("a"), "a"}, {atRestKey("b") + atRestKey("a"), "b"}, {"plain\n" + atRestKey("b"), ""}, {atRestKey("a"), "a"},
 	} {
 		keys := run(step.text)
 		stored(step.want)
-		_, err := keys.Sign(ctx, "text\n")
-		tablestest.Must(t, err)
+		sign(t, keys, "text\n")
 	}
 	lost := signing.New(s.DB, nil)
-	if _, err := lost.Sign(ctx, "text\n"); err == nil || !strings.Contains(err.Error(), "encryption.keys; add it") {
+	if _, err := lost.Load(ctx); err == nil || !strings.Contains(err.Error(), "encryption.keys; add it") {
 		t.Errorf("without the key it says %v", err)
 	}
-	_, err = lost.Rotate(ctx)
+	_, err := lost.Rotate(ctx)
 	tablestest.Must(t, err)
-	_, err = lost.Sign(ctx, "text\n")
+	sign(t, lost, "text\n")
+	verifies(t, first, "text\n", load(t, lost).Verifiers())
+}
+
+// With encryption at rest, nobody can add, change or remove a key in the database, and a foreign key that is stored plainly
+// never signs together with the genuine ones.
+func TestKeysAreAuthenticated(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	ctx := t.Context()
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	keys := signing.New(s.DB, encryption(t, atRestKey("a")))
+	for range 3 {
+		_, err := keys.Rotate(ctx)
+		tablestest.Must(t, err)
+	}
+	genuine := load(t, keys)
+	foreignSecret, foreign, err := note.GenerateKey(rand.Reader, genuine.Name())
 	tablestest.Must(t, err)
-	keys, err := lost.Verifiers(ctx)
+	execute := func(statement string, args ...any) {
+		t.Helper()
+		_, err := super.Exec(ctx, statement, args...)
+		tablestest.Must(t, err)
+	}
+	execute("create table kept as select * from manifold.signing_keys")
+	const insert = "insert into manifold.signing_keys (number, verifier, secret, created_at) values ($1, $2, $3, now())"
+	for name, change := range map[string]func(){
+		"an older key":      func() { execute(insert, 0, foreign, nil) },
+		"a newer key":       func() { execute(insert, 9, foreign, []byte{}) },
+		"another verifier":  func() { execute("update manifold.signing_keys set verifier = $1 where number = 2", foreign) },
+		"a removed key":     func() { execute("delete from manifold.signing_keys where number = 2") },
+		"the newest is cut": func() { execute("delete from manifold.signing_keys where number = 4") },
+		"another number":    func() { execute("update manifold.signing_keys set number = 7 where number = 4") },
+	} {
+		change()
+		if _, err := keys.Reload(ctx); err == nil || !strings.Contains(err.Error(), "the signing keys cannot be used") {
+			t.Errorf("%s is accepted: %v", name, err)
+		}
+		execute("delete from manifold.signing_keys")
+		execute("insert into manifold.signing_keys select * from kept")
+	}
+
+	execute(insert, 9, foreign, []byte(foreignSecret))
+	exchanged := load(t, keys) // as when encryption at rest begins
+	signed, err := exchanged.Sign("text\n")
 	tablestest.Must(t, err)
-	verifies(t, first, "text\n", keys)
+	if _, err := genuine.Open(signed); !errors.Is(err, signing.ErrUnknownKey) {
+		t.Errorf("the genuine keys open what a foreign one has signed: %v", err)
+	}
+	var plain bool
+	tablestest.Must(t, super.QueryRow(ctx, "select bool_or(secret is not null and key_id is null) from manifold.signing_keys").Scan(&plain))
+	if plain {
+		t.Error("a private part is stored plainly")
+	}
+	// Somebody who knows how this row was encrypted cannot add it to the genuine ones in another place.
+	execute("update manifold.signing_keys set number = 0 where number = 9")
+	execute("update manifold.signing_keys k set secret = o.secret, key_id = o.key_id from kept o where o.number = k.number")
+	if ring, err := keys.Reload(ctx); err == nil {
+		t.Errorf("a foreign key is among %+v", ring.Verifiers())
+	}
 }
