@@ -35,6 +35,8 @@ var acrossTenants = map[string]string{
 	"limits.forgetLedgers":                   "deletes all tenants' unused ledgers",
 	"limits.uncounted":                       "finds the tenants whose events to count",
 	"seal.unsealed":                          "finds the logs to seal",
+	"seal.SealedLogs":                        "finds the seals of deleted tenants",
+	"seal.Lagging":                           "finds the logs whose sealing lags",
 	"usage.EachUsageDay":                     "the usage of all tenants",
 	"usage.prune":                            "deletes all tenants' old days",
 	"retention.RetentionDue":                 "finds the policies to run",

@@ -21,11 +21,15 @@ func TestVerify(t *testing.T) {
 	url, _ := serveOn(t, db, "MANIFOLD_RETENTION_GRACE=0s", "MANIFOLD_RETENTION_SHARE=1")
 	environ := newTenant(t, url, "acme")
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	var tenant string
+	if err := super.QueryRow(t.Context(), "select tenant_id from manifold.tenants where name = 'acme'").Scan(&tenant); err != nil {
+		t.Fatal(err)
+	}
 	folder := t.TempDir()
 	checkpoint, exported := filepath.Join(folder, "acme.checkpoint"), filepath.Join(folder, "log.ndjson.zst")
-	execute := func(statement string, args ...any) {
+	execute := func(statement string) {
 		t.Helper()
-		if _, err := super.Exec(t.Context(), statement, args...); err != nil {
+		if _, err := super.Exec(t.Context(), strings.ReplaceAll(statement, "$TENANT", "'"+tenant+"'")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -34,27 +38,34 @@ func TestVerify(t *testing.T) {
 		t.Helper()
 		var lines strings.Builder
 		for i := range events {
-			fmt.Fprintf(&lines, `{"stream":"%s-%d","type":"Happened","data":{"n":%d.50,"who":"Zoë \u0007"},"metadata":{"user":"u-1"},"time":"2026-01-02T03:04:05.%06dZ"}`+"\n", category, i%7, i, i)
+			fmt.Fprintf(&lines, `{"stream":"%s-%d","type":"Happened","data":{"n":%d.50,"who":"Zoë \u0007"},`+
+				`"metadata":{"user":"u-1"},"time":"2026-01-02T03:04:05.%06dZ"}`+"\n", category, i%7, i, i)
 		}
-		if o := run(t, environ, strings.NewReader(lines.String()), "import", "--name", category+fmt.Sprint(size), "-"); o.code != 0 {
+		o := run(t, environ, strings.NewReader(lines.String()), "import", "--name", category+fmt.Sprint(size), "-")
+		if o.code != 0 {
 			t.Fatal(o)
 		}
 		for sealed := false; !sealed; {
-			if err := super.QueryRow(t.Context(), "select exists (select from manifold.sealed_logs where size = $1), pg_sleep(0.01)::text", size).Scan(&sealed, new(string)); err != nil {
+			err := super.QueryRow(t.Context(), `
+				select exists (select from manifold.sealed_logs where tenant_id::text = $1 and size = $2), pg_sleep(0.01)::text`,
+				tenant, size).Scan(&sealed, new(string))
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	says := func(code int, want string, args ...string) {
 		t.Helper()
-		if o := run(t, environ, nil, append([]string{"verify"}, args...)...); o.code != code || !strings.Contains(o.out+o.err, want) {
+		o := run(t, environ, nil, append([]string{"verify"}, args...)...)
+		if o.code != code || !strings.Contains(o.out+o.err, want) {
 			t.Errorf("verify %v ends with %d and says\n%s%s\nwant %d and %q", args, o.code, o.out, o.err, code, want)
 		}
 	}
 	says(1, "nothing of the log is sealed yet")
 	grow("order", 300, 300)
-	says(0, "up to position 300: 300 events intact, 0 erased, 0 expired, 0 removed before they were sealed\n", "--checkpoint", checkpoint)
-	execute("create table earlier as select * from manifold.sealed_logs")
+	says(0, "up to position 300: 300 events intact, 0 erased, 0 expired, 0 removed before they were sealed\n",
+		"--checkpoint", checkpoint)
+	execute("create table earlier as select * from manifold.sealed_logs where tenant_id = $TENANT")
 	grow("beat", 400, 700)
 	says(0, "up to position 700: 700 events intact", "--checkpoint", checkpoint)
 
@@ -77,18 +88,58 @@ func TestVerify(t *testing.T) {
 	}
 	says(1, "is not an event of an export", writeFile(t, "other", []byte(`{"id":"1"}`)))
 
-	execute("create table kept as select * from manifold.events")
-	execute("update manifold.events set event_data = '{}' where position = 7")
-	execute("delete from manifold.events where position = 9")
-	execute("update manifold.events set position = case position when 20 then -21 else -20 end where position in (20, 21)")
-	execute("update manifold.events set position = -position where position < 0")
+	// An export that is older than the log is verified up to its end.
+	grow("order", 40, 740)
+	says(0, "the file ends at 700 of 740\n", "--checkpoint", checkpoint, exported)
+	says(0, "the file is older than the saved checkpoint, at 740\n", "--checkpoint", checkpoint, exported)
+	says(0, "up to position 700: 310 events intact, 0 erased, 390 expired", exported)
+	older := writeFile(t, "older", []byte(strings.Replace(text, `{"n": 4.50`, `{"n": 4.51`, 1)))
+	says(2, "findings: 1\n", "--checkpoint", checkpoint, older)
+	says(0, "continues the saved one, at 740; events were not compared", "--checkpoint", checkpoint, "--checkpoint-only")
+	says(1, "--checkpoint-only needs --checkpoint", "--checkpoint-only")
+
+	// Whose log it is, and which keys are trusted, does not depend on what the service says.
+	printed, _, _ := strings.Cut(must(t, environ, "verify", "--checkpoint", checkpoint), "\n")
+	origin := strings.TrimPrefix(printed, "origin ")
+	if !strings.HasPrefix(printed, "origin manifold.") || !strings.HasSuffix(origin, "/"+tenant) {
+		t.Errorf("the origin is %q", printed)
+	}
+	says(0, printed, "--origin", origin)
+	says(1, "and --origin says x", "--origin", "x")
+	keys, err := os.ReadFile(checkpoint + ".keys")
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifier := strings.TrimSpace(string(keys))
+	if err := os.WriteFile(checkpoint+".keys", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	says(1, ".keys has no keys to verify it", "--checkpoint", checkpoint)
+	says(0, "up to position 740", "--checkpoint", checkpoint, "--verifier", verifier)
+	if again, err := os.ReadFile(checkpoint + ".keys"); err != nil || string(again) != string(keys) {
+		t.Errorf("the keys that were given are not kept: %q, %v", again, err)
+	}
+	execute("create table genuine as select * from manifold.sealed_logs where tenant_id = $TENANT")
+	newTenant(t, url, "other")
+	execute(`update manifold.sealed_logs s set checkpoint = o.checkpoint from manifold.sealed_logs o
+		where s.tenant_id = $TENANT and o.tenant_id <> s.tenant_id and o.size > 0`)
+	says(1, "it was copied from another tenant")
+	says(1, "and the service's is of", "--checkpoint", checkpoint)
+	execute("update manifold.sealed_logs s set checkpoint = g.checkpoint from genuine g where s.tenant_id = g.tenant_id")
+
+	execute("update manifold.events set event_data = '{}' where tenant_id = $TENANT and position = 7")
+	execute("delete from manifold.events where tenant_id = $TENANT and position = 9")
+	execute(`update manifold.events set position = case position when 20 then -21 else -20 end
+		where tenant_id = $TENANT and position in (20, 21)`)
+	execute("update manifold.events set position = -position where tenant_id = $TENANT and position < 0")
 	for _, want := range []string{
-		"position 7: changed: ", "position 9: missing: ", "position 20: moved: ", "was sealed at position 20\n", "the log differs from the one that was sealed; findings: 4\n",
+		"position 7: changed: ", "position 9: missing: ", "position 20: moved: ", "was sealed at position 20\n",
+		"the log differs from the one that was sealed; findings: 4\n",
 	} {
 		says(2, want, "--checkpoint", checkpoint)
 	}
 	saved, err := os.ReadFile(checkpoint)
-	if err != nil || !strings.Contains(string(saved), "\n700\n") {
+	if err != nil || !strings.Contains(string(saved), "\n740\n") {
 		t.Errorf("the checkpoint is %s, %v", saved, err)
 	}
 
@@ -98,10 +149,17 @@ func TestVerify(t *testing.T) {
 	if list := must(t, environ, "signing-keys"); strings.Count(list, "\n") != 2 || !strings.Contains(strings.Split(list, "\n")[0], rotated) {
 		t.Errorf("the keys are\n%s", list)
 	}
-	says(1, "the service's checkpoint: it is signed with a key that is not trusted", "--checkpoint", checkpoint, "--verifier", rotated)
+	says(1, "the service's checkpoint: it is signed with a key that is not trusted", "--verifier", rotated)
 
-	execute("update manifold.sealed_logs as s set size = e.size, edge = e.edge, checkpoint = e.checkpoint from earlier e where s.tenant_id = e.tenant_id")
-	says(2, "the log has 300 sealed positions, and had 700: it was cut, or restored from an older backup", "--checkpoint", checkpoint)
+	execute(`update manifold.sealed_logs as s set size = e.size, edge = e.edge, checkpoint = e.checkpoint
+		from earlier e where s.tenant_id = e.tenant_id`)
+	for _, only := range []string{"--checkpoint-only", "--audit=false"} {
+		says(2, "the log has 300 sealed positions, and had 740: it was cut, or restored from an older backup",
+			"--checkpoint", checkpoint, only)
+	}
+	// Nothing is sealed any longer, and that is noticed, too.
+	execute("update manifold.events set created_at = created_at - interval '1 hour' where tenant_id = $TENANT and position = 720")
+	says(2, "position 720: unsealed: ")
 	for o := (outcome{err: "sealed yet"}); o.code != 0 || o.out == ""; { // the audit log has few events, and is sealed later
 		if !strings.Contains(o.err, "sealed yet") {
 			t.Fatalf("the audit log is verified with %+v", o)

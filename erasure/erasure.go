@@ -25,6 +25,9 @@ type Options struct {
 	// Heads returns the heads of all logs. After New, it is asked for audit logs of deleted tenants, to erase them: a process
 	// of a release without audit logs leaves them. Nil: they are not looked for.
 	Heads func(ctx context.Context, since time.Time) ([]domain.Head, error)
+	// SealedLogs returns all logs with a seal. Every hour, it is asked for those of deleted tenants, to erase their seals: a
+	// process of a release without seals leaves them. Nil: they are not looked for.
+	SealedLogs func(ctx context.Context) ([]domain.TenantID, error)
 	// Erased records that everything of a tenant was removed. It is called before the tenant is marked deleted, and again
 	// if that fails; the tenant is deleted once it has succeeded. Nil: nothing is recorded.
 	Erased func(ctx context.Context, tenant domain.TenantID) error
@@ -44,7 +47,12 @@ type Eraser struct {
 	options Options
 	tenants map[domain.TenantID]*progress
 	swept   bool // deleted tenants have no audit logs
+
+	seals time.Time // when deleted tenants had no seals
 }
+
+// sweepSealsEvery is how often seals of deleted tenants are looked for.
+const sweepSealsEvery = time.Hour
 
 // progress is how far this process knows a tenant's erasure to be.
 type progress struct {
@@ -71,7 +79,7 @@ func (e *Eraser) Run(ctx context.Context) error {
 	ticker := time.NewTicker(e.options.Every)
 	defer ticker.Stop()
 	for {
-		if err := errors.Join(e.runOnce(ctx), e.sweepAuditLogs(ctx)); err != nil && ctx.Err() == nil {
+		if err := errors.Join(e.runOnce(ctx), e.sweepAuditLogs(ctx), e.sweepSeals(ctx)); err != nil && ctx.Err() == nil {
 			e.options.Log.Warn("a tenant was not erased; trying again", "error", err)
 		}
 		select {
@@ -166,6 +174,37 @@ func (e *Eraser) sweepAuditLogs(ctx context.Context) error {
 		e.options.Log.Info("the audit log of a deleted tenant was erased", "tenant", tenant.ID.String())
 	}
 	e.swept = true
+	return nil
+}
+
+// sweepSeals erases the seals that deleted tenants still have, if it is time to look for them.
+func (e *Eraser) sweepSeals(ctx context.Context) error {
+	now := e.options.now()
+	if e.options.SealedLogs == nil || now.Sub(e.seals) < sweepSealsEvery {
+		return nil
+	}
+	sealed, err := e.options.SealedLogs(ctx)
+	if err != nil {
+		return err
+	}
+	has := make(map[domain.TenantID]bool, len(sealed))
+	for _, log := range sealed {
+		has[log] = true
+	}
+	deleted, err := e.options.Tenants.TenantsIn(ctx, domain.TenantDeleted)
+	if err != nil {
+		return err
+	}
+	for _, tenant := range deleted {
+		if !has[tenant.ID] && !has[tenant.ID.AuditLog()] {
+			continue
+		}
+		if err := e.options.Rows.EraseSeals(ctx, tenant.ID); err != nil {
+			return fmt.Errorf("erase the seals of the deleted tenant %s: %w", tenant.ID, err)
+		}
+		e.options.Log.Info("the seals of a deleted tenant were erased", "tenant", tenant.ID.String())
+	}
+	e.seals = now
 	return nil
 }
 

@@ -189,6 +189,18 @@ func TestErasingATenantRemovesEverything(t *testing.T) {
 			Stream: "key-new", Expected: domain.Any, Events: []domain.NewEvent{{Type: "ActionDone", Data: json.RawMessage(`{}`)}},
 		}}})
 		must(t, err)
+		_, _, err = h.store.Seal(ctx, tenant.AuditLog())
+		must(t, err)
+	}
+	// Nor does one of a release without seals erase those.
+	h.eraser.options.SealedLogs = h.store.SealedLogs
+	must(t, h.eraser.sweepSeals(ctx))
+	var seals string
+	must(t, super.QueryRow(ctx, `
+		select concat((select string_agg(tenant_id::text, ' ') from manifold.seals), ' ', (select string_agg(tenant_id::text, ' ')
+		from manifold.sealed_logs))`).Scan(&seals))
+	if want := kept.AuditLog().String(); seals != want+" "+want {
+		t.Errorf("seals are left of %s; want %s", seals, want)
 	}
 	h.eraser.options.Heads = h.store.Heads
 	must(t, h.eraser.sweepAuditLogs(ctx))

@@ -20,7 +20,9 @@ const eraseSlice = 5000
 // waits for a running append, and without it nothing can be appended for a deleting tenant.
 var (
 	// Retention's policies and floors go before the events, so that retention does nothing afterwards.
-	logTables   = [...]string{"logs", "sealed_logs", "seals", "seal_subtrees", "seal_receipts", "retention_policies", "retention_floors", "retention_spared", "event_tags", "tagged_events", "events", "snapshots", "stream_floors", "command_outcomes"}
+	logTables = [...]string{"logs", "sealed_logs", "seals", "seal_subtrees", "seal_receipts",
+		"retention_policies", "retention_floors", "retention_spared", "event_tags", "tagged_events", "events", "snapshots",
+		"stream_floors", "command_outcomes"}
 	otherTables = [...]string{"aggregates", "schema_sets", "schema_types", "schema_versions", "schema_rules", "schema_retags", "upcasters", "upcaster_sets", "report_settings", "alerts", "tenant_limits", "limit_ledgers", "quota_checks", "stored_events", "usage_days", "totals", "total_sums", "faults", "build_losses", "parked_events", "parked_documents", "skipped_events", "rebuilds",
 		"tenant_builds", "projections", "projection_versions", "retired_builds", "build_numbers", "tickets", "service_consumers",
 		"subscriptions", "subscription_ledgers", "subscription_retries", "dead_letters", "subscription_members"} // the tables of groupTables
@@ -83,6 +85,20 @@ func (s *Postgres) EraseAuditLog(ctx context.Context, tenant domain.TenantID) er
 		}
 	}
 	return s.webhooks.TellWebhooks(ctx, log)
+}
+
+// EraseSeals removes the seals of a tenant that is deleting or deleted, and of its audit log. The row by which a seal is found
+// goes last.
+func (s *Postgres) EraseSeals(ctx context.Context, tenant domain.TenantID) error {
+	if err := s.checkDeleting(ctx, tenant); err != nil {
+		return err
+	}
+	for _, log := range logsOf(tenant) {
+		if err := s.eraseTables(ctx, log, []string{"seals", "seal_subtrees", "seal_receipts", "sealed_logs"}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // EraseTenant is EraseRows, and then marks the tenant deleted. Its record stays, and its name becomes free.

@@ -408,6 +408,12 @@ func (s *Postgres) unsealed(ctx context.Context, since time.Time) ([]domain.Head
 		where l.head <> coalesce(s.size, 0) and ($1::timestamptz is null or l.last_at > $1)`, pg.TimeOrNull(since))
 }
 
+// SealedLogs returns all logs with a seal.
+func (s *Postgres) SealedLogs(ctx context.Context) ([]domain.TenantID, error) {
+	scan := func(row pgx.CollectableRow) (log domain.TenantID, err error) { return log, row.Scan((*[16]byte)(&log)) }
+	return pg.Select(ctx, s.db.System, "list sealed logs", scan, "select s.tenant_id from sealed_logs as s")
+}
+
 // Lag is a log whose sealing lags.
 type Lag struct {
 	Log    domain.TenantID

@@ -110,7 +110,8 @@ func (p *Process) startBackground(ctx context.Context) {
 	start("encrypt the signing key", p.store.SigningKeys.Run)
 	start("erase tenants", erasure.New(erasure.Options{
 		Tenants: p.store.TenantTables, Registry: p.store.Registry, Rows: p.store.ErasureTables, Drivers: p.drivers, Heads: p.store.Heads, Erased: p.audit.Erased, Log: p.log,
-		Settle: time.Minute + p.config.Database.ReplicaLag, // a replica may show an erased log for as long
+		SealedLogs: p.store.SealedLogs,
+		Settle:     time.Minute + p.config.Database.ReplicaLag, // a replica may show an erased log for as long
 	}).Run)
 	p.background.spawn("deploy projections", func() { p.deployRest(ctx) })
 }

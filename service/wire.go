@@ -113,7 +113,9 @@ func (p *Process) wire(e Extensions) error {
 	}
 	p.wireSubscriptions()
 	p.wireRetention(e)
-	p.sealer = seal.New(seal.Config{Store: p.store.SealTables, Events: p.store.Log, Owns: p.members.Owns, Log: p.log})
+	p.sealer = seal.New(seal.Config{
+		Store: p.store.SealTables, Events: p.store.Log, Owns: p.members.Owns, Failed: p.metrics.SealFailed, Log: p.log,
+	})
 	if err := p.wireWebhooks(); err != nil {
 		return err
 	}

@@ -44,6 +44,7 @@ type Metrics struct {
 	eventsRemoved  prometheus.Counter
 	eventsRetagged prometheus.Counter
 	violations     *prometheus.CounterVec
+	sealFailures   *prometheus.CounterVec
 }
 
 // NewMetrics returns metrics in a new registry, which also contains the metrics of the Go runtime and the process.
@@ -102,6 +103,7 @@ func NewMetrics(version string) *Metrics {
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "manifold_schema_violations_total", Help: "Events that violated the schemas of their types: accepted ones (warn) and refused ones (enforce).",
 		}, []string{"mode"}),
+		sealFailures: newSealFailures(),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "manifold_build_info", Help: "1, with the program's version.", ConstLabels: prometheus.Labels{"version": version},
@@ -116,7 +118,7 @@ func NewMetrics(version string) *Metrics {
 	m.registry.MustRegister(m.commands.collectors()...)
 	m.registry.MustRegister(m.egresses.collectors()...)
 	m.registry.MustRegister(m.replicas.collectors()...)
-	m.registry.MustRegister(m.eventsRemoved, m.eventsRetagged, m.violations)
+	m.registry.MustRegister(m.eventsRemoved, m.eventsRetagged, m.violations, m.sealFailures)
 	return m
 }
 

@@ -97,7 +97,7 @@ func TestDoctorOfTheHealthy(t *testing.T) {
 	}
 	for _, check := range []string{
 		"configuration", "login app", "login system", "login documents", "login retention", "database", "clock", "schema", "commits",
-		"documents default", "documents reports", "definitions", "projection counts", "events",
+		"documents default", "documents reports", "definitions", "projection counts", "seals", "events",
 	} {
 		found(t, findings, check)
 	}
@@ -283,11 +283,19 @@ func TestDoctorFindsUnreadableEvents(t *testing.T) {
 	if _, err := s.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{{Stream: "order-1", Expected: domain.Any, Events: events}}}); err != nil {
 		t.Fatal(err)
 	}
-	healthy := found(t, Examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, true), "events")
+	examined := Examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, true)
+	if seals := found(t, examined, "seals"); seals.Verdict != Fine {
+		t.Errorf("of events that were just appended it says %+v", seals)
+	}
+	healthy := found(t, examined, "events")
 	if healthy.Verdict != Fine || healthy.Message != "all 5 can be read" {
 		t.Errorf("of the healthy log it says %+v", healthy)
 	}
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	_, err := super.Exec(t.Context(), "update manifold.events set created_at = created_at - interval '10 minutes'")
+	if err != nil {
+		t.Fatal(err)
+	}
 	// Long whole numbers, long fractions, and numbers that are small in storage but 1 GB or more when printed.
 	for position, data := range map[int]string{2: "1e131071", 4: "1e-16383"} {
 		// The event's own column is in the expression, because a cluster's coordinator would print a constant.
@@ -299,7 +307,12 @@ func TestDoctorFindsUnreadableEvents(t *testing.T) {
 	if _, err := super.Exec(t.Context(), "update manifold.events set metadata = $1::jsonb where position = 5", `[1`+strings.Repeat(",1e131071", 300)+`]`); err != nil {
 		t.Fatal(err)
 	}
-	sick := found(t, Examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, true), "events")
+	examined = Examine(t.Context(), "", doctorEnviron(db), service.Extensions{}, true)
+	if seals := found(t, examined, "seals"); seals.Verdict != Warning ||
+		!strings.Contains(seals.Message, "such as "+tenant.String()+": it is sealed up to position 0, and the next event is of 2") {
+		t.Errorf("of events that nobody seals it says %+v", seals)
+	}
+	sick := found(t, examined, "events")
 	for _, want := range []string{"3 events of tenant " + tenant.String(), "position 2 (Counted, version 2 of order-1), position 4", "position 5"} {
 		if sick.Verdict != Warning || !strings.Contains(sick.Message, want) || !strings.Contains(sick.Todo, "manifold redact "+tenant.String()) {
 			t.Errorf("of the sick log it says %+v, want %q", sick, want)
