@@ -23,16 +23,22 @@ func (s *Server) getCheckpoint(c echo.Context, caller access.Caller) error {
 	return c.String(http.StatusOK, checkpoint)
 }
 
-func (s operations) GetInclusionProof(ctx context.Context, caller access.Caller, request openapi.GetInclusionProofRequest) (*openapi.Response, error) {
+func (s operations) GetInclusionProof(
+	ctx context.Context, caller access.Caller, request openapi.GetInclusionProofRequest,
+) (*openapi.Response, error) {
 	position, size := request.Params.Position, request.Params.Size
 	leaf, hashes, err := s.config.Seals.Inclusion(ctx, caller.Tenant, position, size)
 	if err != nil {
 		return nil, err
 	}
-	return openapi.OK(openapi.InclusionProof{Position: position, Size: size, Leaf: leaf.String(), Hashes: convert(hashes, proof.Hash.String)}), nil
+	return openapi.OK(openapi.InclusionProof{
+		Position: position, Size: size, Leaf: leaf.String(), Hashes: convert(hashes, proof.Hash.String),
+	}), nil
 }
 
-func (s operations) GetConsistencyProof(ctx context.Context, caller access.Caller, request openapi.GetConsistencyProofRequest) (*openapi.Response, error) {
+func (s operations) GetConsistencyProof(
+	ctx context.Context, caller access.Caller, request openapi.GetConsistencyProofRequest,
+) (*openapi.Response, error) {
 	from, to := request.Params.From, request.Params.To
 	hashes, err := s.config.Seals.Consistency(ctx, caller.Tenant, from, to)
 	if err != nil {
@@ -41,25 +47,31 @@ func (s operations) GetConsistencyProof(ctx context.Context, caller access.Calle
 	return openapi.OK(openapi.ConsistencyProof{From: from, To: to, Hashes: convert(hashes, proof.Hash.String)}), nil
 }
 
-func (s operations) GetLeaves(ctx context.Context, caller access.Caller, request openapi.GetLeavesRequest) (*openapi.Response, error) {
+func (s operations) GetLeaves(
+	ctx context.Context, caller access.Caller, request openapi.GetLeavesRequest,
+) (*openapi.Response, error) {
 	block, receipts, err := s.config.Seals.Leaves(ctx, caller.Tenant, request.Params.Block)
 	if err != nil {
 		return nil, err
 	}
 	var leaves, contents, salts, tiles []byte
 	for _, leaf := range block.Leaves {
-		leaves, contents, salts = append(leaves, leaf.Hash[:]...), append(contents, leaf.Content[:]...), append(salts, leaf.Salt[:]...)
+		leaves, contents = append(leaves, leaf.Hash[:]...), append(contents, leaf.Content[:]...)
+		salts = append(salts, leaf.Salt[:]...)
 	}
 	for _, root := range block.Tiles {
 		tiles = append(tiles, root[:]...)
 	}
 	text := base64.StdEncoding.EncodeToString
 	return openapi.OK(openapi.LeafBlock{
-		Block: request.Params.Block, Leaves: text(leaves), Contents: text(contents), Salts: text(salts), Tiles: text(tiles), Receipts: append([]string{}, receipts...),
+		Block: request.Params.Block, Leaves: text(leaves), Contents: text(contents), Salts: text(salts), Tiles: text(tiles),
+		Receipts: append([]string{}, receipts...),
 	}), nil
 }
 
-func (s operations) ListSigningKeys(ctx context.Context, caller access.Caller, _ openapi.ListSigningKeysRequest) (*openapi.Response, error) {
+func (s operations) ListSigningKeys(
+	ctx context.Context, caller access.Caller, _ openapi.ListSigningKeysRequest,
+) (*openapi.Response, error) {
 	keys, err := s.config.Signing.Reload(ctx)
 	if err != nil {
 		return nil, err
@@ -67,7 +79,9 @@ func (s operations) ListSigningKeys(ctx context.Context, caller access.Caller, _
 	return openapi.OK(openapi.SigningKeyList{Keys: convert(keys.Verifiers(), signingKeyAnswer)}), nil
 }
 
-func (s operations) RotateSigningKeys(ctx context.Context, caller access.Caller, _ openapi.RotateSigningKeysRequest) (*openapi.Response, error) {
+func (s operations) RotateSigningKeys(
+	ctx context.Context, caller access.Caller, _ openapi.RotateSigningKeysRequest,
+) (*openapi.Response, error) {
 	keys, err := s.config.Signing.Rotate(ctx)
 	if err != nil {
 		return nil, err

@@ -22,7 +22,8 @@ func TestVerify(t *testing.T) {
 	environ := newTenant(t, url, "acme")
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
 	var tenant string
-	if err := super.QueryRow(t.Context(), "select tenant_id from manifold.tenants where name = 'acme'").Scan(&tenant); err != nil {
+	err := super.QueryRow(t.Context(), "select tenant_id from manifold.tenants where name = 'acme'").Scan(&tenant)
+	if err != nil {
 		t.Fatal(err)
 	}
 	folder := t.TempDir()
@@ -146,7 +147,8 @@ func TestVerify(t *testing.T) {
 	// The keys are pinned, so another one signs in vain until it is trusted.
 	operator := []string{"MANIFOLD_URL=" + url, "MANIFOLD_OPERATOR_KEY=" + operatorKey}
 	rotated, _, _ := strings.Cut(must(t, operator, "signing-keys", "rotate"), " ")
-	if list := must(t, environ, "signing-keys"); strings.Count(list, "\n") != 2 || !strings.Contains(strings.Split(list, "\n")[0], rotated) {
+	list := must(t, environ, "signing-keys")
+	if strings.Count(list, "\n") != 2 || !strings.Contains(strings.Split(list, "\n")[0], rotated) {
 		t.Errorf("the keys are\n%s", list)
 	}
 	says(1, "the service's checkpoint: it is signed with a key that is not trusted", "--verifier", rotated)
@@ -158,9 +160,11 @@ func TestVerify(t *testing.T) {
 			"--checkpoint", checkpoint, only)
 	}
 	// Nothing is sealed any longer, and that is noticed, too.
-	execute("update manifold.events set created_at = created_at - interval '1 hour' where tenant_id = $TENANT and position = 720")
+	execute(`update manifold.events set created_at = created_at - interval '1 hour'
+		where tenant_id = $TENANT and position = 720`)
 	says(2, "position 720: unsealed: ")
-	for o := (outcome{err: "sealed yet"}); o.code != 0 || o.out == ""; { // the audit log has few events, and is sealed later
+	// The audit log has few events, and is sealed later.
+	for o := (outcome{err: "sealed yet"}); o.code != 0 || o.out == ""; {
 		if !strings.Contains(o.err, "sealed yet") {
 			t.Fatalf("the audit log is verified with %+v", o)
 		}

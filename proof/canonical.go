@@ -11,10 +11,10 @@ import (
 	"slices"
 )
 
-// Canonical returns JSON in the form in which leaves commit to it, which is how PostgreSQL prints JSONB. So the service,
-// which has this form already, need not parse anything. Keys are sorted by their length in bytes, and then by their bytes.
-// There is a space after each comma and colon. Strings escape only ", \ and control characters. Numbers stay as they are
-// written.
+// Canonical returns JSON in the form in which leaves commit to it, which is how PostgreSQL prints JSONB. So the
+// service, which has this form already, need not parse anything. Keys are sorted by their length in bytes, and then by
+// their bytes. There is a space after each comma and colon. Strings escape only ", \ and control characters. Numbers
+// stay as they are written.
 func Canonical(text []byte) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()

@@ -1,10 +1,10 @@
 // Package proof says how a sealed log proves what it contains: the leaves of its Merkle tree, its checkpoints, and the
-// receipts for what was removed. It only computes, so services, clients and auditors can all use it. Start with Event and
-// Checkpoint.
+// receipts for what was removed. It only computes, so services, clients and auditors can all use it. Start with Event
+// and Checkpoint.
 //
 // The tree is that of RFC 6962, and checkpoints are those of C2SP's tlog-checkpoint, as transparency logs have them
-// (golang.org/x/mod/sumdb/tlog). Position p is leaf p-1. A leaf commits to an event's envelope and to a salted hash of its
-// content. Once the salt is gone, the hash says nothing about the content, while the leaf can still be computed.
+// (golang.org/x/mod/sumdb/tlog). Position p is leaf p-1. A leaf commits to an event's envelope and to a salted hash of
+// its content. Once the salt is gone, the hash says nothing about the content, while the leaf can still be computed.
 package proof
 
 import (
@@ -44,9 +44,9 @@ type Event struct {
 // Hasher computes leaves. It reuses its memory, so it is for one goroutine. The zero value is ready to use.
 type Hasher struct{ buffer []byte }
 
-// Content returns the salted hash of an event's content: SHA-256 of the salt and four lines without the last line's end.
-// The lines are the recorded time and, if there is one, the event's own time, in microseconds since 1970, the data, and the
-// metadata. For an unreadable event, the word unreadable replaces data and metadata.
+// Content returns the salted hash of an event's content: SHA-256 of the salt and four lines without the last line's
+// end. The lines are the recorded time and, if there is one, the event's own time, in microseconds since 1970, the
+// data, and the metadata. For an unreadable event, the word unreadable replaces data and metadata.
 func (h *Hasher) Content(e *Event, salt Salt) Hash {
 	b := append(h.buffer[:0], salt[:]...)
 	b = strconv.AppendInt(b, e.RecordedAt.UnixMicro(), 10)
@@ -92,8 +92,8 @@ type Tree struct {
 // Size returns the number of leaves.
 func (t *Tree) Size() int64 { return t.size }
 
-// Add adds a complete subtree of 1<<level leaves. The size must be a multiple of that. completed is called for each larger
-// subtree that it completes, with its level; nil: nothing is called.
+// Add adds a complete subtree of 1<<level leaves. The size must be a multiple of that. completed is called for each
+// larger subtree that it completes, with its level; nil: nothing is called.
 func (t *Tree) Add(level int, hash Hash, completed func(level int, hash Hash)) {
 	added := int64(1) << level
 	for ; t.size>>level&1 == 1; level++ {
@@ -171,7 +171,8 @@ func ParseCheckpoint(text string) (c Checkpoint, err error) {
 		return c, fmt.Errorf("it is not a checkpoint: it has too few lines")
 	}
 	c.Origin = lines[0]
-	if c.Size, err = strconv.ParseInt(lines[1], 10, 64); err != nil || c.Size < 0 || strconv.FormatInt(c.Size, 10) != lines[1] {
+	c.Size, err = strconv.ParseInt(lines[1], 10, 64)
+	if err != nil || c.Size < 0 || strconv.FormatInt(c.Size, 10) != lines[1] {
 		return c, fmt.Errorf("it is not a checkpoint: the second line must be a size, got %.40q", lines[1])
 	}
 	if c.Root, err = tlog.ParseHash(lines[2]); err != nil {

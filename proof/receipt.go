@@ -20,16 +20,17 @@ const (
 type Receipt struct {
 	Origin    string // of the log, as in checkpoints
 	Kind      Kind
-	Cause     string // what asked for it: a category's policy, or an erasure
-	At        time.Time
-	Positions []int64 // in ascending order
+	Cause     string    // what asked for it: a category's policy, or an erasure
+	At        time.Time // when the last of the events was removed or erased
+	Positions []int64   // in ascending order
 }
 
 const receiptTitle = "manifold receipt v1"
 
 // Text returns the receipt as six lines, ready to be signed.
 func (r Receipt) Text() string {
-	return fmt.Sprintf("%s\n%s\n%s\n%s\n%s\n%s\n", r.Origin, receiptTitle, r.Kind, r.Cause, r.At.UTC().Format(time.RFC3339), formatPositions(r.Positions))
+	return fmt.Sprintf("%s\n%s\n%s\n%s\n%s\n%s\n",
+		r.Origin, receiptTitle, r.Kind, r.Cause, r.At.UTC().Format(time.RFC3339), formatPositions(r.Positions))
 }
 
 // ParseReceipt parses the text of a receipt.

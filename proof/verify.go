@@ -46,8 +46,8 @@ const (
 	NotSealed Problem = "unsealed"  // it should have been sealed long ago
 )
 
-// SealedWithin is how old an event after the checkpoint may be, without a backlog. It may be as much newer than now, since
-// clocks differ.
+// SealedWithin is how old an event after the checkpoint may be, without a backlog. It may be as much newer than now,
+// since clocks differ.
 const SealedWithin = time.Minute
 
 // Finding is what differs from the sealed log.
@@ -68,18 +68,19 @@ type Summary struct {
 	Later    int64 // events after the checkpoint, which are not compared
 }
 
-// Verification compares the events of a log with a checkpoint, in the order of their positions and in bounded memory. Set
-// its exported fields, call Add for each event, and then End.
+// Verification compares the events of a log with a checkpoint, in the order of their positions and in bounded memory.
+// Set its exported fields, call Add for each event, and then End.
 //
-// Events may be removed or erased while they are read. So what differs in a block is judged again when the block's last event
-// was read, with leaves and receipts that are read after that.
+// Events may be removed or erased while they are read. So what differs in a block is judged again when the block's last
+// event was read, with leaves and receipts that are read after that.
 type Verification struct {
 	Checkpoint Checkpoint
 	Read       func(block int64) (Block, error) // returns the blocks, in order; some repeatedly
 	Found      func(Finding)                    // called for each finding
 
-	// Partial means that the events may end before the checkpoint does, as in an older export. They are compared up to the
-	// last one. Prove must return the consistency proof (RFC 9162, section 2.1.4) from the tree of that size to the checkpoint.
+	// Partial means that the events may end before the checkpoint does, as in an older export. They are compared up to
+	// the last one. Prove must return the consistency proof (RFC 9162, section 2.1.4) from the tree of that size to the
+	// checkpoint.
 	Partial bool
 	Prove   func(size int64) ([]Hash, error)
 
@@ -262,7 +263,8 @@ func (v *Verification) settle() error {
 			}
 		}
 		v.open = slices.DeleteFunc(v.open, v.explained)
-		if slices.Equal(before.Leaves[:same], v.block.Leaves[:same]) && maps.Equal(expired, v.expired) && maps.Equal(erased, v.erased) {
+		if slices.Equal(before.Leaves[:same], v.block.Leaves[:same]) && maps.Equal(expired, v.expired) &&
+			maps.Equal(erased, v.erased) {
 			break
 		}
 	}
@@ -366,7 +368,8 @@ func (v *Verification) compareRoot() error {
 		v.tiles.Add(0, v.block.Leaves[at%BlockSize].Hash, nil)
 	}
 	if len(v.forged) == 0 || !leadsToRoot(&v.tiles) {
-		v.find(Forged, 1, v.next, "the stored leaves do not lead to the signed root; there may be more differences than are listed")
+		v.find(Forged, 1, v.next,
+			"the stored leaves do not lead to the signed root; there may be more differences than are listed")
 		return nil
 	}
 	for _, first := range v.forged {

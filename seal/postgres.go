@@ -31,8 +31,8 @@ const (
 	pageBytes = 16 << 20
 )
 
-// Postgres reads and writes the tables of seals. All methods may be called concurrently. An error that a client can act on
-// is a *domain.Error. If the database cannot be reached, its code is domain.CodeUnavailable.
+// Postgres reads and writes the tables of seals. All methods may be called concurrently. An error that a client can act
+// on is a *domain.Error. If the database cannot be reached, its code is domain.CodeUnavailable.
 type Postgres struct {
 	db     *pg.DB
 	keys   *signing.Keys
@@ -47,8 +47,8 @@ func originOf(keys *signing.Ring, log domain.TenantID) string {
 	return keys.Name() + "/" + log.String()
 }
 
-// ErrChanged means that the seal of a log is not one that the service has signed, or not a continuation of the one that this
-// process has signed last.
+// ErrChanged means that the seal of a log is not one that the service has signed, or not a continuation of the one that
+// this process has signed last.
 var ErrChanged = errors.New("somebody has changed the seal in the database, or has restored an older one")
 
 // state is how far a log is sealed.
@@ -70,8 +70,8 @@ func scanState(row pgx.CollectableRow) (s state, err error) {
 	return s, row.Scan(&s.size, &s.edge, &s.checkpoint)
 }
 
-// lockState locks the row that says how far a log is sealed, and makes it for a new log, so that there is something to lock. ok
-// is false if there is no log.
+// lockState locks the row that says how far a log is sealed, and makes it for a new log, so that there is something to
+// lock. ok is false if there is no log.
 func lockState(ctx context.Context, tx pgx.Tx, log domain.TenantID) (current state, ok bool, err error) {
 	const what = "lock a log's seal"
 	current, ok, err = pg.SelectOne(ctx, tx, what, scanState, readState+" for update", log)
@@ -237,9 +237,9 @@ const (
 		where s.tenant_id = $1`
 )
 
-// Seal seals the next positions of a log, at most slice of them, in one transaction that locks the log's seal. done means
-// that it has reached the head. It returns the size of the sealed log. An erasure that commits before the lock is taken is
-// sealed with its result; one that commits later finds the salts of what was sealed before.
+// Seal seals the next positions of a log, at most slice of them, in one transaction that locks the log's seal. done
+// means that it has reached the head. It returns the size of the sealed log. An erasure that commits before the lock is
+// taken is sealed with its result; one that commits later finds the salts of what was sealed before.
 //
 // A tree that the service has not signed, or that does not continue the one that this process has signed last, is not
 // extended: the error is ErrChanged. The process forgets what it has signed when the log is erased.
@@ -257,7 +257,9 @@ func (s *Postgres) Seal(ctx context.Context, log domain.TenantID) (size int64, d
 	return size, done, err
 }
 
-func (s *Postgres) seal(ctx context.Context, keys *signing.Ring, log domain.TenantID) (size int64, done bool, err error) {
+func (s *Postgres) seal(ctx context.Context, keys *signing.Ring, log domain.TenantID) (
+	size int64, done bool, err error,
+) {
 	var tree *proof.Tree // as it is stored afterwards; nil: there is no log
 	err = pg.Under(ctx, s.db.App, log, func(tx pgx.Tx) error {
 		current, ok, err := lockState(ctx, tx, log)
@@ -424,8 +426,8 @@ type Lag struct {
 // lagsListed is how many logs Lagging returns at most.
 const lagsListed = 100
 
-// Lagging returns logs with an event that was recorded before a time and is not sealed, and those that are sealed further than
-// they go. It looks at no more than 100 that were not sealed since then.
+// Lagging returns logs with an event that was recorded before a time and is not sealed, and those that are sealed
+// further than they go. It looks at no more than 100 that were not sealed since then.
 func (s *Postgres) Lagging(ctx context.Context, before time.Time) (lagging []Lag, err error) {
 	type unsealed struct {
 		lag  Lag
@@ -436,14 +438,16 @@ func (s *Postgres) Lagging(ctx context.Context, before time.Time) (lagging []Lag
 	}
 	logs, err := pg.Select(ctx, s.db.System, "list logs whose sealing lags", scan, `
 		select l.tenant_id, coalesce(s.size, 0), l.head from logs as l left join sealed_logs as s on s.tenant_id = l.tenant_id
-		where l.head <> coalesce(s.size, 0) and coalesce(s.sealed_at, '-infinity') < $1 order by s.sealed_at nulls first limit $2`,
+		where l.head <> coalesce(s.size, 0) and coalesce(s.sealed_at, '-infinity') < $1
+		order by s.sealed_at nulls first limit $2`,
 		before, lagsListed)
 	if err != nil {
 		return nil, err
 	}
 	scanTime := func(row pgx.CollectableRow) (at time.Time, err error) { return at, row.Scan((*pg.Moment)(&at)) }
 	for _, log := range logs {
-		first, exists, err := pg.SelectOneUnder(ctx, s.db.App, log.lag.Log, "read the first event that is not sealed", scanTime, `
+		const what = "read the first event that is not sealed"
+		first, exists, err := pg.SelectOneUnder(ctx, s.db.App, log.lag.Log, what, scanTime, `
 			select e.created_at from events as e where e.tenant_id = $1 and e.position > $2 order by e.position limit 1`,
 			log.lag.Log, log.lag.Sealed)
 		if err != nil {

@@ -21,7 +21,8 @@ func (s *Postgres) Checkpoint(ctx context.Context, log domain.TenantID) (string,
 	return current.checkpoint, err
 }
 
-// Leaves returns the leaves of a block (proof.Block) as far as it is sealed, and the receipts about it, which are signed.
+// Leaves returns the leaves of a block (proof.Block) as far as it is sealed, and the receipts about it, which are
+// signed.
 func (s *Postgres) Leaves(ctx context.Context, log domain.TenantID, block int64) (
 	found proof.Block, receipts []string, err error,
 ) {
@@ -52,7 +53,8 @@ func readLeaves(ctx context.Context, tx pgx.Tx, log domain.TenantID, first, last
 ) {
 	rows, _ := tx.Query(ctx, `
 		select s.first_position, s.leaves, s.contents, s.salts from seals as s
-		where s.tenant_id = $1 and s.first_position >= $2 and s.first_position <= $3 order by s.first_position`, log, first, last)
+		where s.tenant_id = $1 and s.first_position >= $2 and s.first_position <= $3 order by s.first_position`,
+		log, first, last)
 	var position int64
 	var leaves, contents, salts []byte
 	_, err = pgx.ForEachRow(rows, []any{&position, &leaves, &contents, &salts}, func() error {
@@ -96,8 +98,8 @@ func readSubtrees(ctx context.Context, tx pgx.Tx, log domain.TenantID, level int
 	return roots, nil
 }
 
-// Inclusion proves that a position's leaf is part of the tree of a size. It returns the leaf and the hashes of RFC 9162,
-// section 2.1.3.
+// Inclusion proves that a position's leaf is part of the tree of a size. It returns the leaf and the hashes of RFC
+// 9162, section 2.1.3.
 func (s *Postgres) Inclusion(ctx context.Context, log domain.TenantID, position, size int64) (
 	leaf proof.Hash, hashes []proof.Hash, err error,
 ) {
@@ -119,8 +121,8 @@ func (s *Postgres) Inclusion(ctx context.Context, log domain.TenantID, position,
 	return leaf, hashes, err
 }
 
-// Consistency proves that the tree of a size begins with that of a smaller one. It returns the hashes of RFC 9162, section
-// 2.1.4.
+// Consistency proves that the tree of a size begins with that of a smaller one. It returns the hashes of RFC 9162,
+// section 2.1.4.
 func (s *Postgres) Consistency(ctx context.Context, log domain.TenantID, from, to int64) (
 	hashes []proof.Hash, err error,
 ) {
@@ -137,7 +139,8 @@ func (s *Postgres) Consistency(ctx context.Context, log domain.TenantID, from, t
 	return hashes, err
 }
 
-// prove calls do with the size of the sealed log and a reader of its hashes, which compares what it reads with the root.
+// prove calls do with the size of the sealed log and a reader of its hashes, which compares what it reads with the
+// root.
 func (s *Postgres) prove(
 	ctx context.Context, log domain.TenantID, do func(sealed int64, reader tlog.HashReader) error,
 ) error {

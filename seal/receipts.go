@@ -44,7 +44,8 @@ type Receipts struct {
 	log  domain.TenantID
 }
 
-// Receipts returns what signs receipts about a log. Call it before the transaction that needs it: it may need a connection.
+// Receipts returns what signs receipts about a log. Call it before the transaction that needs it: it may need a
+// connection.
 func (s *Postgres) Receipts(ctx context.Context, log domain.TenantID) (*Receipts, error) {
 	keys, err := s.keys.Reload(ctx) // otherwise it might not know the newest key, and replace what that has signed
 	return &Receipts{keys, log}, err
@@ -61,10 +62,10 @@ func receiptID(kind proof.Kind, cause string) [16]byte {
 	return [16]byte(domain.DeriveEventID(string(kind) + "\n" + cause))
 }
 
-// Queue queues signed receipts for events which the transaction of the batch removes or erases. cause says in one line what
-// asked for that. A block has one receipt for each kind and cause: positions are added to it. The transaction needs the
-// retention login. If another one changes the same receipt, the batch fails, with domain.CodeConflict or an error that
-// pg.Busy recognizes; nothing is lost if the caller repeats it.
+// Queue queues signed receipts for events which the transaction of the batch removes or erases. cause says in one line
+// what asked for that. A block has one receipt for each kind and cause: positions are added to it. The transaction
+// needs the retention login. If another one changes the same receipt, the batch fails, with domain.CodeConflict or an
+// error that pg.Busy recognizes; nothing is lost if the caller repeats it.
 func (r *Receipts) Queue(
 	ctx context.Context, tx pgx.Tx, batch *pgx.Batch, kind proof.Kind, cause string, positions []int64,
 ) error {
@@ -106,7 +107,8 @@ func (r *Receipts) Queue(
 		}
 		batch.Queue(statement, args...).Exec(func(done pgconn.CommandTag) error {
 			if done.RowsAffected() == 0 {
-				return domain.Errorf(domain.CodeConflict, "", "the receipts of the log were just changed by another process; try again")
+				return domain.Errorf(domain.CodeConflict, "",
+					"the receipts of the log were just changed by another process; try again")
 			}
 			return nil
 		})
@@ -135,9 +137,9 @@ func (r *Receipts) read(ctx context.Context, tx pgx.Tx, blocks []int64, ids [][1
 }
 
 // ForgetSalts erases the salts of events whose content was erased, and leaves signed receipts. The erasure must be
-// committed already: then what is sealed later has its result, and what was sealed before loses its salt here. cause names
-// the erasure in one line. It may be repeated, and should get at most a few thousand positions at a time. Without a log, it
-// does nothing.
+// committed already: then what is sealed later has its result, and what was sealed before loses its salt here. cause
+// names the erasure in one line. It may be repeated, and should get at most a few thousand positions at a time. Without
+// a log, it does nothing.
 func (s *Postgres) ForgetSalts(ctx context.Context, log domain.TenantID, cause string, positions []int64) error {
 	receipts, err := s.Receipts(ctx, log)
 	if err != nil {

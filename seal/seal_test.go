@@ -37,12 +37,16 @@ func appendRandom(t testing.TB, s *tables.Tables, log domain.TenantID, random *r
 		left -= some
 		events := make([]domain.NewEvent, some)
 		for i := range events {
-			events[i] = domain.NewEvent{Type: "Placed", Data: json.RawMessage(fmt.Sprintf(`{"long-key": %d.50, "a":"\u00e4\t\"\u0001", "n":[1e3,null,true,{}]}`, random.IntN(1000)))}
+			events[i] = domain.NewEvent{Type: "Placed", Data: json.RawMessage(fmt.Sprintf(
+				`{"long-key": %d.50, "a":"\u00e4\t\"\u0001", "n":[1e3,null,true,{}]}`, random.IntN(1000)))}
 			if random.IntN(2) == 0 {
-				events[i].Metadata, events[i].OccurredAt = json.RawMessage(`{"user":"u-1"}`), time.UnixMicro(random.Int64N(1e15)).UTC()
+				events[i].Metadata = json.RawMessage(`{"user":"u-1"}`)
+				events[i].OccurredAt = time.UnixMicro(random.Int64N(1e15)).UTC()
 			}
 		}
-		tablestest.Append(t, s, log, domain.Append{Streams: []domain.StreamAppend{{Stream: fmt.Sprintf("order-%d", random.IntN(20)), Expected: domain.Any, Events: events}}})
+		tablestest.Append(t, s, log, domain.Append{Streams: []domain.StreamAppend{{
+			Stream: fmt.Sprintf("order-%d", random.IntN(20)), Expected: domain.Any, Events: events,
+		}}})
 	}
 }
 
@@ -95,7 +99,9 @@ func eventOf(t testing.TB, e *domain.Event) *proof.Event {
 }
 
 // verify compares a log with a checkpoint.
-func verify(t testing.TB, s *tables.Tables, log domain.TenantID, checkpoint proof.Checkpoint) (proof.Summary, []proof.Finding) {
+func verify(t testing.TB, s *tables.Tables, log domain.TenantID, checkpoint proof.Checkpoint) (
+	proof.Summary, []proof.Finding,
+) {
 	t.Helper()
 	var findings []proof.Finding
 	v := &proof.Verification{
@@ -124,8 +130,8 @@ func verify(t testing.TB, s *tables.Tables, log domain.TenantID, checkpoint proo
 	return summary, findings
 }
 
-// A log that grows and is sealed in between, also by two processes at once, has the tree of its events at each size, with
-// proofs that transparency logs accept.
+// A log that grows and is sealed in between, also by two processes at once, has the tree of its events at each size,
+// with proofs that transparency logs accept.
 func TestSealedLogsProveTheirEvents(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
@@ -206,7 +212,8 @@ func TestSealsSurviveLostConnections(t *testing.T) {
 			}
 		}
 	}
-	if summary, findings := verify(t, s, log, checkpointOf(t, s, log)); failed < 2 || len(findings) > 0 || summary.Intact != 2400 {
+	summary, findings := verify(t, s, log, checkpointOf(t, s, log))
+	if failed < 2 || len(findings) > 0 || summary.Intact != 2400 {
 		t.Errorf("after %d failures it is %+v, %+v", failed, summary, findings)
 	}
 }
@@ -244,7 +251,8 @@ func TestTamperingIsFound(t *testing.T) {
 	checkpoint := checkpointOf(t, l.Tables, l.log)
 	random := rand.New(rand.NewPCG(7, 8))
 	l.execute("create table kept as select * from manifold.events where tenant_id = $1")
-	names := "tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, created_at, gap, gap_at, tagged"
+	names := "tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, " +
+		"created_at, gap, gap_at, tagged"
 	for name, tamper := range map[string]struct {
 		statement string
 		want      proof.Problem
@@ -289,12 +297,15 @@ func TestTamperingIsFound(t *testing.T) {
 	l.execute("update manifold.events set position = 77 where tenant_id = $1 and position = 4711")
 	l.execute("update manifold.events set position = 4711 where tenant_id = $1 and position = -1")
 	_, findings := verify(t, l.Tables, l.log, checkpoint)
-	if len(findings) != 2 || findings[0].Problem != proof.Moved || !strings.Contains(findings[0].Detail, "was sealed at position 4711") || !strings.Contains(findings[1].Detail, "was sealed at position 77") {
+	if len(findings) != 2 || findings[0].Problem != proof.Moved ||
+		!strings.Contains(findings[0].Detail, "was sealed at position 4711") ||
+		!strings.Contains(findings[1].Detail, "was sealed at position 77") {
 		t.Errorf("two events that have changed places are %+v", findings)
 	}
 }
 
-// Somebody who changes a stored leaf as well is found by the signed root, and the sealer extends nothing that was changed.
+// Somebody who changes a stored leaf as well is found by the signed root, and the sealer extends nothing that was
+// changed.
 func TestChangedSealsAreFound(t *testing.T) {
 	t.Parallel()
 	l := newSealedLog(t, 1000)
@@ -309,7 +320,8 @@ func TestChangedSealsAreFound(t *testing.T) {
 	content := hasher.Content(event, block.Leaves[299].Salt)
 	leaf := hasher.Leaf(event, content)
 	l.execute(`update manifold.seals set leaves = overlay(leaves placing $2 from (300 - first_position)::int * 32 + 1),
-		contents = overlay(contents placing $3 from (300 - first_position)::int * 32 + 1) where tenant_id = $1 and 300 between first_position and first_position + length(leaves) / 32 - 1`, leaf[:], content[:])
+		contents = overlay(contents placing $3 from (300 - first_position)::int * 32 + 1)
+		where tenant_id = $1 and 300 between first_position and first_position + length(leaves) / 32 - 1`, leaf[:], content[:])
 	_, findings := verify(t, l.Tables, l.log, checkpoint)
 	if len(findings) != 1 || findings[0].Problem != proof.Forged || findings[0].First != 257 || findings[0].Last != 512 {
 		t.Errorf("the findings are %+v", findings)
@@ -324,13 +336,14 @@ func TestChangedSealsAreFound(t *testing.T) {
 
 	l.execute("update manifold.sealed_logs set edge = decode(repeat('00', length(edge)), 'hex') where tenant_id = $1")
 	appendRandom(t, l.Tables, l.log, rand.New(rand.NewPCG(1, 1)), 1)
-	if _, _, err := l.Seal(t.Context(), l.log); err == nil || !strings.Contains(err.Error(), "it differs from what was signed") {
+	_, _, err = l.Seal(t.Context(), l.log)
+	if err == nil || !strings.Contains(err.Error(), "it differs from what was signed") {
 		t.Errorf("a changed seal is extended: %v", err)
 	}
 }
 
-// A process seals nothing that is older than what it has sealed, or something else, although the service has signed it: a
-// seal that somebody has put back, or one of changed events from the first position on.
+// A process seals nothing that is older than what it has sealed, or something else, although the service has signed it:
+// a seal that somebody has put back, or one of changed events from the first position on.
 func TestOlderSealsAreNotContinued(t *testing.T) {
 	t.Parallel()
 	l := newSealedLog(t, 1000)
@@ -387,7 +400,8 @@ func TestOlderSealsAreNotContinued(t *testing.T) {
 	}
 }
 
-// A log with few events at a time has one row for 256 of them as soon as these are complete, without the salts of erased ones.
+// A log with few events at a time has one row for 256 of them as soon as these are complete, without the salts of
+// erased ones.
 func TestRowsOfSlowLogsAreMerged(t *testing.T) {
 	t.Parallel()
 	l := newSealedLog(t, 1)
@@ -400,7 +414,8 @@ func TestRowsOfSlowLogsAreMerged(t *testing.T) {
 		t.Helper()
 		var got string
 		tablestest.Must(t, l.super.QueryRow(t.Context(), `
-			select string_agg(first_position || '+' || length(salts) / 16, ' ' order by first_position) from manifold.seals`).Scan(&got))
+			select string_agg(first_position || '+' || length(salts) / 16, ' ' order by first_position)
+			from manifold.seals`).Scan(&got))
 		if got != want {
 			t.Errorf("the rows are %s; want %s", got, want)
 		}
@@ -452,8 +467,8 @@ func TestErasureWaitsForTheFirstSeal(t *testing.T) {
 	}
 }
 
-// However many erasures and runs of retention there are, a block has few receipts, and they explain everything. One that
-// somebody has replaced is signed again.
+// However many erasures and runs of retention there are, a block has few receipts, and they explain everything. One
+// that somebody has replaced is signed again.
 func TestReceiptsAreMerged(t *testing.T) {
 	t.Parallel()
 	l := newSealedLog(t, 300)
@@ -467,7 +482,8 @@ func TestReceiptsAreMerged(t *testing.T) {
 	for _, positions := range [][]int64{{251}, {253, 255}, {251, 252}, {254, 256, 257}} {
 		tablestest.Must(t, pg.Under(t.Context(), l.DB.Retention, l.log, func(tx pgx.Tx) error {
 			var batch pgx.Batch
-			if err := receipts.Queue(t.Context(), tx, &batch, proof.Expired, "retention of category order", positions); err != nil {
+			err := receipts.Queue(t.Context(), tx, &batch, proof.Expired, "retention of category order", positions)
+			if err != nil {
 				return err
 			}
 			return tx.SendBatch(t.Context(), &batch).Close()
@@ -501,7 +517,8 @@ func TestErasedContentIsExplained(t *testing.T) {
 	l := newSealedLog(t, 600)
 	appendRandom(t, l.Tables, l.log, rand.New(rand.NewPCG(9, 9)), 10) // not sealed yet
 	positions := []int64{605, 3, 256, 257, 3}
-	l.execute("update manifold.events set event_data = '{}', metadata = null where tenant_id = $1 and position = any ($2::bigint[])", positions)
+	l.execute(`update manifold.events set event_data = '{}', metadata = null
+		where tenant_id = $1 and position = any ($2::bigint[])`, positions)
 	for range 2 {
 		tablestest.Must(t, l.ForgetSalts(t.Context(), l.log, "erasure 1 of a subject", positions))
 	}
@@ -515,7 +532,8 @@ func TestErasedContentIsExplained(t *testing.T) {
 	}
 	l.execute("update manifold.events set event_type = 'Other' where tenant_id = $1 and position = 3")
 	l.execute("delete from manifold.events where tenant_id = $1 and position = 256")
-	if _, findings = verify(t, l.Tables, l.log, checkpointOf(t, l.Tables, l.log)); len(findings) != 2 || findings[0].Problem != proof.Missing || findings[1].Problem != proof.Changed {
+	_, findings = verify(t, l.Tables, l.log, checkpointOf(t, l.Tables, l.log))
+	if len(findings) != 2 || findings[0].Problem != proof.Missing || findings[1].Problem != proof.Changed {
 		t.Errorf("after the erasure, the findings are %+v", findings)
 	}
 }
@@ -534,7 +552,10 @@ func TestAbsentEventsAreSealed(t *testing.T) {
 	if want := (proof.Summary{Intact: 419, Absent: 281}); summary != want || len(findings) > 0 {
 		t.Errorf("it is %+v, %+v", summary, findings)
 	}
-	l.execute("insert into manifold.events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at) select tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at from kept where tenant_id = $1")
+	l.execute(`
+		insert into manifold.events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at)
+		select tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at
+		from kept where tenant_id = $1`)
 	if _, findings = verify(t, s, l.log, checkpoint); len(findings) != 3 || findings[0].Problem != proof.Added {
 		t.Errorf("added events are %+v", findings)
 	}
@@ -546,14 +567,19 @@ func TestUnreadableEventsAreSealed(t *testing.T) {
 	s, db := tablestest.Open(t)
 	l := &sealedLog{s, t, db, db.Pool(t, pgtest.RoleSuperuser, 1), tablestest.NewTenant(t, s), 300}
 	appendRandom(t, s, l.log, rand.New(rand.NewPCG(5, 6)), 300)
-	l.execute(`update manifold.events set event_data = (select jsonb_agg('1e131071'::jsonb) from generate_series(1, 420)) where tenant_id = $1 and position = 40`)
+	l.execute(`update manifold.events set event_data = (select jsonb_agg('1e131071'::jsonb) from generate_series(1, 420))
+		where tenant_id = $1 and position = 40`)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	sealer := seal.New(seal.Config{Store: s.SealTables, Events: s.Log, Owns: func(domain.TenantID) bool { return true }, Log: slog.New(slog.DiscardHandler)})
+	sealer := seal.New(seal.Config{
+		Store: s.SealTables, Events: s.Log, Owns: func(domain.TenantID) bool { return true },
+		Log: slog.New(slog.DiscardHandler),
+	})
 	done := make(chan error, 1)
 	go func() { done <- sealer.Run(ctx) }()
 	for sealed := false; !sealed; {
-		tablestest.Must(t, l.super.QueryRow(t.Context(), "select exists (select from manifold.sealed_logs where size = 300), pg_sleep(0.01)::text").Scan(&sealed, new(string)))
+		tablestest.Must(t, l.super.QueryRow(t.Context(), `
+			select exists (select from manifold.sealed_logs where size = 300), pg_sleep(0.01)::text`).Scan(&sealed, new(string)))
 	}
 	cancel()
 	tablestest.Must(t, tablestest.Receive(t, done, "the sealer"))
@@ -562,8 +588,8 @@ func TestUnreadableEventsAreSealed(t *testing.T) {
 	}
 }
 
-// The sealer seals what it owns: logs that it is notified of, and those from before it started. A long log does not keep
-// others waiting.
+// The sealer seals what it owns: logs that it is notified of, and those from before it started. A long log does not
+// keep others waiting.
 func TestSealerSealsLogs(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
@@ -585,7 +611,8 @@ func TestSealerSealsLogs(t *testing.T) {
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
 	for sealed := false; !sealed; {
 		tablestest.Must(t, super.QueryRow(t.Context(), `
-			select count(*) = 2, pg_sleep(0.01)::text from manifold.sealed_logs where (tenant_id, size) in (($1::uuid, 20000), ($2::uuid, 300))`, long, short).Scan(&sealed, new(string)))
+			select count(*) = 2, pg_sleep(0.01)::text from manifold.sealed_logs
+			where (tenant_id, size) in (($1::uuid, 20000), ($2::uuid, 300))`, long, short).Scan(&sealed, new(string)))
 	}
 	cancel()
 	tablestest.Must(t, tablestest.Receive(t, done, "the sealer"))

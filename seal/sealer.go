@@ -17,8 +17,8 @@ const (
 	sealEvery = time.Second
 	// sealTail is how long a log's events wait if they do not fill a row, so that a log with few events has few rows.
 	sealTail = 5 * time.Second
-	// lookEvery is how often the Sealer looks for logs that it was not notified of. It looks at those with an event since the
-	// last time, and lookBack more, since appends become visible late. Every lookAtAllEvery, it looks at all.
+	// lookEvery is how often the Sealer looks for logs that it was not notified of. It looks at those with an event
+	// since the last time, and lookBack more, since appends become visible late. Every lookAtAllEvery, it looks at all.
 	lookEvery      = time.Minute
 	lookBack       = 5 * time.Minute
 	lookAtAllEvery = time.Hour
@@ -37,7 +37,8 @@ type Config struct {
 }
 
 // Sealer seals the logs that its process owns: a slice of each in turn, and never more than half of the time, so that a
-// backlog leaves room for appends. If two processes seal a log, one of them waits. Its methods may be called concurrently.
+// backlog leaves room for appends. If two processes seal a log, one of them waits. Its methods may be called
+// concurrently.
 type Sealer struct {
 	config Config
 
@@ -155,8 +156,8 @@ func (s *Sealer) dueLogs() (logs []domain.TenantID) {
 	return logs
 }
 
-// sealRound seals a slice of each log that must not wait longer. reachable is false if it ended early, because the database
-// cannot be reached.
+// sealRound seals a slice of each log that must not wait longer. reachable is false if it ended early, because the
+// database cannot be reached.
 func (s *Sealer) sealRound(ctx context.Context) (reachable bool) {
 	for _, id := range s.dueLogs() {
 		began := time.Now()

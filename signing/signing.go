@@ -1,11 +1,11 @@
-// Package signing signs texts with the service's keys, so that whoever has the public part can tell later that the service
-// wrote them. Signed texts are notes (golang.org/x/mod/sumdb/note) with Ed25519 signatures. Start with Keys.Load, which
-// returns the keys as they are now.
+// Package signing signs texts with the service's keys, so that whoever has the public part can tell later that the
+// service wrote them. Signed texts are notes (golang.org/x/mod/sumdb/note) with Ed25519 signatures. Start with
+// Keys.Load, which returns the keys as they are now.
 //
-// All processes of a database share its keys. The newest one signs; rotation erases the private part of the one before, whose
-// public part still verifies what it signed. With encryption at rest, the newest private part is encrypted, and the numbers
-// and public parts of all keys are authenticated with it: nobody can add, change or remove a key in the database without
-// being noticed. Without it, whoever can read the database can sign, too.
+// All processes of a database share its keys. The newest one signs; rotation erases the private part of the one before,
+// whose public part still verifies what it signed. With encryption at rest, the newest private part is encrypted, and
+// the numbers and public parts of all keys are authenticated with it: nobody can add, change or remove a key in the
+// database without being noticed. Without it, whoever can read the database can sign, too.
 package signing
 
 import (
@@ -44,8 +44,8 @@ type Keys struct {
 	loadedAt time.Time
 }
 
-// New returns the keys of a database. It encrypts private parts with the keys of encryption at rest; nil: it stores them as
-// they are.
+// New returns the keys of a database. It encrypts private parts with the keys of encryption at rest; nil: it stores
+// them as they are.
 func New(db *pg.DB, atRest *atrest.Keys) *Keys { return &Keys{db: db, atRest: atRest} }
 
 // Verifier is the public part of a key.
@@ -55,8 +55,9 @@ type Verifier struct {
 	Signs     bool // the service signs with it; the others verify only what they signed earlier
 }
 
-// Ring is the keys of one moment. It needs no database, so it may be used within a transaction. What one Ring has verified
-// must be signed with the same one: otherwise somebody who exchanges the keys in between could have a text of his signed.
+// Ring is the keys of one moment. It needs no database, so it may be used within a transaction. What one Ring has
+// verified must be signed with the same one: otherwise somebody who exchanges the keys in between could have a text of
+// his signed.
 type Ring struct {
 	signer    note.Signer
 	verifiers note.Verifiers
@@ -82,8 +83,8 @@ func (r *Ring) Sign(text string) ([]byte, error) {
 	return signed, nil
 }
 
-// Open verifies a note that one of the keys has signed, and returns its text. An error may be ErrUnknownKey: the keys of a
-// later moment may have it, if another process has rotated them.
+// Open verifies a note that one of the keys has signed, and returns its text. An error may be ErrUnknownKey: the keys
+// of a later moment may have it, if another process has rotated them.
 func (r *Ring) Open(signed []byte) (string, error) {
 	opened, err := note.Open(signed, r.verifiers)
 	if _, unknown := errors.AsType[*note.UnverifiedNoteError](err); unknown {
@@ -149,10 +150,10 @@ func (k *Keys) Reload(ctx context.Context) (*Ring, error) {
 	return ring, nil
 }
 
-// Rotate makes a new key, which signs from now on, and erases the private part of the one before. It returns all keys. Other
-// processes sign with the one before for up to half a minute more. It works without the private part of the one before, and
-// trusts the public parts that the database has: after a loss of the key of encryption at rest, nothing else is left. The
-// error is domain.CodeConflict if another rotation comes first.
+// Rotate makes a new key, which signs from now on, and erases the private part of the one before. It returns all keys.
+// Other processes sign with the one before for up to half a minute more. It works without the private part of the one
+// before, and trusts the public parts that the database has: after a loss of the key of encryption at rest, nothing
+// else is left. The error is domain.CodeConflict if another rotation comes first.
 func (k *Keys) Rotate(ctx context.Context) (*Ring, error) {
 	rows, err := k.read(ctx)
 	if err != nil {
@@ -209,7 +210,8 @@ func (k *Keys) read(ctx context.Context) ([]stored, error) {
 	for {
 		rows, err := pg.Select(ctx, k.db.System, "read the signing keys", func(row pgx.CollectableRow) (s stored, err error) {
 			return s, row.Scan(&s.number, &s.Text, (*pg.Moment)(&s.CreatedAt), &s.secret.Data, &s.secret.Key)
-		}, "select k.number, k.verifier, k.created_at, k.secret, coalesce(k.key_id, '') from signing_keys k order by k.number desc")
+		}, `
+			select k.number, k.verifier, k.created_at, k.secret, coalesce(k.key_id, '') from signing_keys k order by k.number desc`)
 		if err != nil || len(rows) > 0 {
 			return rows, err
 		}
@@ -241,7 +243,8 @@ func (k *Keys) insert(ctx context.Context, rows []stored, name string) (made boo
 		if made = done.RowsAffected() > 0; err != nil || !made {
 			return err
 		}
-		_, err = tx.Exec(ctx, "update signing_keys set secret = null, key_id = null where number < $1 and secret is not null", number)
+		_, err = tx.Exec(ctx, `
+			update signing_keys set secret = null, key_id = null where number < $1 and secret is not null`, number)
 		return err
 	})
 	if err != nil {
@@ -274,7 +277,8 @@ func (k *Keys) encrypt(ctx context.Context) error {
 	}
 	if newest.secret.Key == "" && done.RowsAffected() > 0 {
 		k.db.Log.Warn("the signing key was stored unencrypted, and is encrypted now; "+
-			"unless encryption at rest has just begun, somebody has replaced it: compare it with the one that you know", "key", newest.Text)
+			"unless encryption at rest has just begun, somebody has replaced it: compare it with the one that you know",
+			"key", newest.Text)
 	}
 	return nil
 }

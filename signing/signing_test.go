@@ -63,8 +63,8 @@ func verifies(t *testing.T, signed []byte, text string, keys []signing.Verifier)
 	}
 }
 
-// Processes that sign for the first time at once have the same key. After a rotation, all sign with the new one, and what
-// was signed before is still verified.
+// Processes that sign for the first time at once have the same key. After a rotation, all sign with the new one, and
+// what was signed before is still verified.
 func TestProcessesShareKeysAndRotateThem(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
@@ -106,7 +106,8 @@ func TestProcessesShareKeysAndRotateThem(t *testing.T) {
 	}
 	verifies(t, signed[0], "first\n", keys)
 	var private int
-	tablestest.Must(t, db.Pool(t, pgtest.RoleSuperuser, 1).QueryRow(ctx, "select count(secret) from manifold.signing_keys").Scan(&private))
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	tablestest.Must(t, super.QueryRow(ctx, "select count(secret) from manifold.signing_keys").Scan(&private))
 	if private != 1 {
 		t.Errorf("%d private parts are stored", private)
 	}
@@ -156,14 +157,16 @@ func TestPrivatePartIsEncryptedAtRest(t *testing.T) {
 	stored := func(want string) {
 		t.Helper()
 		var name, secret string
-		tablestest.Must(t, super.QueryRow(ctx, "select coalesce(key_id, ''), encode(secret, 'escape') from manifold.signing_keys order by number desc").Scan(&name, &secret))
+		tablestest.Must(t, super.QueryRow(ctx, `
+			select coalesce(key_id, ''), encode(secret, 'escape') from manifold.signing_keys order by number desc`).Scan(&name, &secret))
 		if plain := strings.HasPrefix(secret, "PRIVATE+KEY+"); name != want || plain != (want == "") {
 			t.Errorf("it is stored with the key %q, plain: %v; want %q", name, plain, want)
 		}
 	}
 	stored("")
 	for _, step := range []struct{ text, want string }{
-		{"plain\n" + atRestKey("a"), ""}, {atRestKey("a"), "a"}, {atRestKey("b") + atRestKey("a"), "b"}, {"plain\n" + atRestKey("b"), ""}, {atRestKey("a"), "a"},
+		{"plain\n" + atRestKey("a"), ""}, {atRestKey("a"), "a"}, {atRestKey("b") + atRestKey("a"), "b"},
+		{"plain\n" + atRestKey("b"), ""}, {atRestKey("a"), "a"},
 	} {
 		keys := run(step.text)
 		stored(step.want)
@@ -179,8 +182,8 @@ func TestPrivatePartIsEncryptedAtRest(t *testing.T) {
 	verifies(t, first, "text\n", load(t, lost).Verifiers())
 }
 
-// With encryption at rest, nobody can add, change or remove a key in the database, and a foreign key that is stored plainly
-// never signs together with the genuine ones.
+// With encryption at rest, nobody can add, change or remove a key in the database, and a foreign key that is stored
+// plainly never signs together with the genuine ones.
 func TestKeysAreAuthenticated(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
@@ -225,7 +228,8 @@ func TestKeysAreAuthenticated(t *testing.T) {
 		t.Errorf("the genuine keys open what a foreign one has signed: %v", err)
 	}
 	var plain bool
-	tablestest.Must(t, super.QueryRow(ctx, "select bool_or(secret is not null and key_id is null) from manifold.signing_keys").Scan(&plain))
+	tablestest.Must(t, super.QueryRow(ctx, `
+		select bool_or(secret is not null and key_id is null) from manifold.signing_keys`).Scan(&plain))
 	if plain {
 		t.Error("a private part is stored plainly")
 	}

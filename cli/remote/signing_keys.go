@@ -14,8 +14,8 @@ func signingKeysCommand() *cobra.Command {
 	command := withJSON("the keys", &cobra.Command{
 		Use:   "signing-keys",
 		Short: "Show the keys that verify the service's signatures, the newest first",
-		Long: `Show the keys that verify what the service signs: checkpoints of logs, and receipts. The newest one signs. Give them to whoever
-verifies by another way than the service, because who controls the service could show others.`,
+		Long: `Show the keys that verify what the service signs: checkpoints of logs, and receipts. The newest one signs.
+Pass them to those who verify by another way than the service, because someone who controls it could show others.`,
 		Args: cobra.NoArgs,
 		RunE: to.run(func(ctx context.Context, c *call) error {
 			list, err := read[client.SigningKeyList](c.ListSigningKeys(ctx))

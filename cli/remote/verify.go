@@ -38,23 +38,24 @@ func verifyCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "verify [FILE|-]",
 		Short: "Prove that a log is the one that was sealed",
-		Long: `Compare a tenant's log, or an export of it, with the leaves that the service has sealed, and these with the signed checkpoint. Each
-event that was changed, moved, added or removed is printed with its position. Events that retention removed and contents that an
-erasure emptied are explained by signed receipts. The key needs the scope events:read.
+		Long: `Compare a tenant's log, or an export of it, with the leaves that the service has sealed, and these
+with the signed checkpoint. Each event that was changed, moved, added or removed is printed with its position. Events
+that retention removed and contents that an erasure emptied are explained by signed receipts. The key needs the scope
+events:read.
 
-With --checkpoint, the new checkpoint must continue the one in the file, and replaces it if the log is in order. So whatever is
-changed up to the checkpoint in the file is noticed, and a log that was cut or restored from an older backup. Without it, the
-service's present state is compared with its present signature only. Keep the file where nobody who can change the database can
-change it.
+With --checkpoint, the new checkpoint must continue the one in the file, and replaces it if the log is in order. So
+whatever is changed up to the checkpoint in the file is noticed, and a log that was cut or restored from an older
+backup. Without it, the service's present state is compared with its present signature only. Keep the file where
+nobody who can change the database can change it.
 
---checkpoint-only does not read events: it checks the signature, and that the new checkpoint continues the one in the file. It
-takes two requests, so it may run every minute, between complete runs.
+--checkpoint-only does not read events: it checks the signature, and that the new checkpoint continues the one in the
+file. It takes two requests, so it may run every minute, between complete runs.
 
-Without --verifier, the keys that verify signatures are those of the file CHECKPOINT.keys. If there is no checkpoint yet, the keys
-that the service shows are trusted, and written to that file.
+Without --verifier, the keys that verify signatures are those of the file CHECKPOINT.keys. If there is no checkpoint
+yet, the keys that the service shows are trusted, and written to that file.
 
-FILE is an export of a log from its beginning (manifold export), also compressed with gzip or zstd; - is standard input. It is
-verified up to its last event.
+FILE is an export of a log from its beginning (manifold export), also compressed with gzip or zstd; - is standard
+input. It is verified up to its last event.
 
 The exit code is 2 if something differs, and 1 if the log could not be compared.`,
 		Example: `  manifold verify --checkpoint acme.checkpoint
@@ -227,8 +228,8 @@ func (v *verifyRun) findVerifiers(ctx context.Context) error {
 	return nil
 }
 
-// checkOrigin returns an error unless an origin is that of the log: the given one, that of the saved checkpoint, or one of the
-// key's tenant.
+// checkOrigin returns an error unless an origin is that of the log: the given one, that of the saved checkpoint, or one
+// of the key's tenant.
 func (v *verifyRun) checkOrigin(ctx context.Context, origin string) error {
 	if v.saved.Origin != "" && v.saved.Origin != origin {
 		return fmt.Errorf("the checkpoint in %s is of the log %s, and the service's is of %s", v.file, v.saved.Origin, origin)
@@ -257,7 +258,8 @@ func (v *verifyRun) checkOrigin(ctx context.Context, origin string) error {
 		log = log.AuditLog()
 	}
 	if !strings.HasSuffix(origin, "/"+log.String()) {
-		return fmt.Errorf("the service's checkpoint is of the log %s, and the key's is %s: it was copied from another tenant", origin, log)
+		return fmt.Errorf("the service's checkpoint is of the log %s, and the key's is %s: it was copied from another tenant",
+			origin, log)
 	}
 	return nil
 }
@@ -328,7 +330,9 @@ func (v *verifyRun) found(format string, args ...any) {
 }
 
 // compareEvents compares the events with the checkpoint, which was requested at a time.
-func (v *verifyRun) compareEvents(ctx context.Context, checkpoint proof.Checkpoint, now time.Time) (proof.Summary, error) {
+func (v *verifyRun) compareEvents(ctx context.Context, checkpoint proof.Checkpoint, now time.Time) (
+	proof.Summary, error,
+) {
 	events, err := v.events(ctx)
 	if err != nil {
 		return proof.Summary{}, err
