@@ -12,7 +12,7 @@ import (
 
 func TestGuideToProofs(t *testing.T) {
 	t.Parallel()
-	runGuide(t, "prove-that-nothing-changed.md", 4)
+	runGuide(t, "prove-that-nothing-changed.md", 5)
 }
 
 func TestVerify(t *testing.T) {
