@@ -431,7 +431,7 @@ func TestRowsOfSlowLogsAreMerged(t *testing.T) {
 	grow(600)
 	rows("1+256 257+256 513+256 769+98")
 	summary, findings := verify(t, l.Tables, l.log, checkpointOf(t, l.Tables, l.log))
-	if want := (proof.Summary{Intact: 865, Erased: 1}); summary != want || len(findings) > 0 {
+	if want := (proof.Summary{Size: 866, Intact: 865, Erased: 1}); summary != want || len(findings) > 0 {
 		t.Errorf("it is %+v, %+v", summary, findings)
 	}
 }
@@ -462,7 +462,7 @@ func TestErasureWaitsForTheFirstSeal(t *testing.T) {
 	sealAll(t, sealing, l.log)
 	tablestest.Must(t, tablestest.Receive(t, forgotten, "the erasure"))
 	summary, findings := verify(t, s, l.log, checkpointOf(t, s, l.log))
-	if want := (proof.Summary{Intact: 299, Erased: 1}); summary != want || len(findings) > 0 {
+	if want := (proof.Summary{Size: 300, Intact: 299, Erased: 1}); summary != want || len(findings) > 0 {
 		t.Errorf("it is %+v, %+v", summary, findings)
 	}
 }
@@ -495,7 +495,7 @@ func TestReceiptsAreMerged(t *testing.T) {
 		t.Errorf("there are %d receipts", len(signed))
 	}
 	summary, findings := verify(t, l.Tables, l.log, checkpointOf(t, l.Tables, l.log))
-	if want := (proof.Summary{Intact: 50, Erased: 200, Expired: 7, Problems: 43}); summary != want || len(findings) != 43 {
+	if want := (proof.Summary{Size: 300, Intact: 50, Erased: 200, Expired: 7, Problems: 43}); summary != want || len(findings) != 43 {
 		t.Errorf("it is %+v, %+v", summary, findings)
 	}
 
@@ -527,7 +527,7 @@ func TestErasedContentIsExplained(t *testing.T) {
 	}
 	sealAll(t, l.Tables, l.log)
 	summary, findings := verify(t, l.Tables, l.log, checkpointOf(t, l.Tables, l.log))
-	if want := (proof.Summary{Intact: 607, Erased: 3}); summary != want || len(findings) > 0 {
+	if want := (proof.Summary{Size: 610, Intact: 607, Erased: 3}); summary != want || len(findings) > 0 {
 		t.Errorf("it is %+v, %+v", summary, findings)
 	}
 	l.execute("update manifold.events set event_type = 'Other' where tenant_id = $1 and position = 3")
@@ -549,7 +549,7 @@ func TestAbsentEventsAreSealed(t *testing.T) {
 	sealAll(t, s, l.log)
 	checkpoint := checkpointOf(t, s, l.log)
 	summary, findings := verify(t, s, l.log, checkpoint)
-	if want := (proof.Summary{Intact: 419, Absent: 281}); summary != want || len(findings) > 0 {
+	if want := (proof.Summary{Size: 700, Intact: 419, Absent: 281}); summary != want || len(findings) > 0 {
 		t.Errorf("it is %+v, %+v", summary, findings)
 	}
 	l.execute(`
