@@ -70,7 +70,7 @@ var imports = map[string][]string{
 	"seal":                {"domain", "pg", "eventlog", "proof", "signing"},
 	"projection/registry": {"domain", "pg", "eventlog", "limits"},
 	"tables": {
-		"domain", "atrest", "telemetry/tracing", "pg", "eventlog", "tenant", "limits", "usage", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure", "seal", "signing",
+		"domain", "atrest", "telemetry/tracing", "pg", "eventlog", "tenant", "limits", "usage", "auth", "members", "aggregate", "schema", "projection/registry", "projection/totals", "delivery/group", "delivery/report", "delivery/webhook", "retention", "erasure", "erasure/subjects", "seal", "signing",
 	},
 
 	"atrest":             {},
@@ -80,6 +80,7 @@ var imports = map[string][]string{
 	"schema":             {"domain", "pg", "eventlog", "expr", "budget", "upcasting"},
 	"schema/codegen":     {}, // for clients, which have only the schemas' texts
 	"erasure":            {"domain", "pg", "drivers", "tenant", "projection/registry", "delivery/webhook"},
+	"erasure/subjects":   {"domain", "pg", "eventlog", "drivers", "limits", "projection", "projection/registry", "rebuild", "signing"}, // it rebuilds documents
 	"retention":          {"domain", "pg", "eventlog", "projection/registry", "delivery/group", "limits", "proof", "seal"},
 	"projection":         {"domain", "telemetry/tracing", "expr", "expr/filter", "budget", "drivers", "eventlog", "members", "projection/registry", "tenant", "upcasting", "fairshare", "projection/folding"},
 	"rebuild":            {"domain", "drivers", "eventlog", "projection", "projection/folding", "projection/registry", "tenant", "upcasting"},
@@ -95,7 +96,7 @@ var imports = map[string][]string{
 
 	"api": {
 		"domain", "telemetry/tracing", "audit", "auth", "auth/oidc", "members", "tenant", "aggregate", "eventlog", "retention", "delivery/webhook", "fairshare", "cloudevents", "expr", "expr/filter", "projection",
-		"projection/folding", "projection/totals", "rebuild", "delivery/group", "delivery/report", "delivery/tail", "upcasting", "schema",
+		"projection/folding", "projection/totals", "rebuild", "delivery/group", "delivery/report", "delivery/tail", "upcasting", "schema", "erasure/subjects",
 		"api/access", "api/docs", "api/gateway", "api/openapi", "api/problem", "api/socket", "api/transfer", "api/wire", "console", "limits", "usage", "proof", "seal", "signing",
 	},
 	// Files, which know only the contract.
@@ -116,7 +117,7 @@ var imports = map[string][]string{
 	"service": {
 		"domain", "telemetry/tracing", "config", "telemetry", "listen", "pg", "eventlog", "tables", "audit", "auth", "auth/oidc", "limits", "usage", "budget", "upcasting", "aggregate", "schema", "projection", "projection/folding", "projection/totals", "rebuild", "members",
 		"drivers", "drivers/postgres", "drivers/mongo", "drivers/sqlserver", "delivery/group", "delivery/tail", "delivery/consume", "delivery/webhook", "delivery/reactor", "delivery/report",
-		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "seal", "signing", "api", "api/problem",
+		"delivery/egress", "delivery/egress/nats", "delivery/egress/kafka", "retention", "erasure", "erasure/subjects", "seal", "signing", "api", "api/problem",
 	},
 	"cli":        {"aggregate", "api/docs", "cli/doctor", "service", "domain", "config", "console", "embedded", "listen", "migrations", "projection/folding", "telemetry"},
 	"cli/remote": {"auth/oidc", "cli", "client", "domain", "outbox", "outbox/mongo", "outbox/postgres", "outbox/sqlite", "projection/folding", "proof", "schema/codegen"},

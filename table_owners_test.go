@@ -17,6 +17,7 @@ import (
 var tableOwners = map[string][]string{
 	"aggregates": {"aggregate"}, "snapshots": {"aggregate"}, "command_outcomes": {"aggregate"},
 	"schema_sets": {"schema"}, "schema_types": {"schema"}, "schema_versions": {"schema"}, "schema_rules": {"schema"}, "schema_retags": {"schema"},
+	"erased_events": {"eventlog"}, "erasures": {"erasure/subjects"},
 	"events": {"eventlog", "retention"}, "event_tags": {"eventlog"}, "tagged_events": {"eventlog"},
 	// A change of inline builds increments the log's revision of them, and an append ends builds that it cannot fold into.
 	"replica_beacons": {"eventlog"}, "logs": {"eventlog", "projection/registry"}, "tenant_builds": {"projection/registry", "eventlog"},

@@ -124,6 +124,18 @@ func (h *hotStates) drop(key streamKey) {
 	}
 }
 
+// dropTenant forgets a tenant's states, or those of all tenants.
+func (h *hotStates) dropTenant(tenant domain.TenantID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for of, t := range h.tenants {
+		if of == tenant || tenant == domain.Everyone {
+			t.streams.Purge()
+			delete(h.tenants, of)
+		}
+	}
+}
+
 // The methods below require the lock.
 
 func (h *hotStates) evict() {

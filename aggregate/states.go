@@ -243,3 +243,7 @@ func (s *States) compiled(ctx context.Context, tenant domain.TenantID, category 
 	s.folds.Add(key, f)
 	return f, nil
 }
+
+// Forget forgets the states of a tenant's streams and boundaries, or with domain.Everyone those of all tenants, because
+// stored events have changed.
+func (s *States) Forget(tenant domain.TenantID) { s.hot.dropTenant(tenant) }

@@ -130,7 +130,9 @@ func (e *endpoint) begin(c echo.Context, caller access.Caller) (*audit.Action, e
 		Actor: actorOf(caller.Credential), Origin: e.origin(c), Request: audit.Mask(body),
 	}
 	for name, value := range pathParams(c) {
-		action.Targets[name] = audit.MaskText(value)
+		if action.Targets[name] = audit.MaskText(value); name == subjectParam {
+			action.Targets[name] = "***"
+		}
 	}
 	for name := range c.QueryParams() { // which the contract declares
 		action.Query[name] = audit.MaskText(c.QueryParam(name))

@@ -150,6 +150,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	testWebhooks(t, &documented, a)
 
 	testRetention(t, &documented, a)
+	testSubjects(t, &documented, a)
 	testReports(t, &documented, a)
 
 	documented.run(a, "putAggregate", 200)
@@ -276,7 +277,7 @@ func (d *documentation) run(a *actor, id string, status ...int) *answer {
 		d.t.Errorf("%s answers with %s, which is not in the contract", id, kind)
 	}
 	if kind == ndjson {
-		schema := d.spec.Components.Schemas[map[string]string{"exportEvents": "ImportLine", "importEvents": "ImportProgress", "exportUsage": "TenantUsage", "exportDifference": "DifferentDocument"}[id]].Value
+		schema := d.spec.Components.Schemas[map[string]string{"exportEvents": "ImportLine", "exportSubject": "ImportLine", "importEvents": "ImportProgress", "exportUsage": "TenantUsage", "exportDifference": "DifferentDocument"}[id]].Value
 		for _, line := range got.lines() {
 			if err := schema.VisitJSON(line); err != nil {
 				d.t.Errorf("a line of %s does not keep to the contract: %v", id, err)

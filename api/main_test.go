@@ -33,6 +33,7 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/erasure/subjects"
 	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
@@ -216,10 +217,15 @@ func (c setup) start(t testing.TB) *world {
 		Store: s.RetentionTables, Holders: []retention.Holder{s, catalog}, Owns: func(domain.TenantID) bool { return true }, Log: quiet, Grace: -1, Share: 1,
 	})
 	w.seals = s.SealTables
+	erasures := subjects.New(subjects.Config{
+		Store: s.SubjectTables, Events: s.Log, Registry: s.Registry, Catalog: catalog, Rebuilds: rebuilds, Drivers: databases, Owners: s.SubjectOwners(), Personal: s.Personal,
+		Keys: s.SigningKeys, Owns: func(domain.TenantID) bool { return true }, Settle: time.Millisecond, Log: quiet,
+	})
+	background.Go(func() { _ = erasures.Run(ctx) })
 	w.audit = audit.New(audit.Config{Append: s.Append, Log: logger, Every: time.Hour})
 	config := api.Config{
 		Log: s.Log, Appends: schemas, Schemas: schemas, Keys: keys, KeyTables: s.KeyTables, LimitTables: s.LimitTables, UsageTables: s.UsageTables, Limits: limiter, Tenants: s.TenantTables, Members: s.MemberTables, Aggregates: states, Commands: aggregate.NewCommands(states, schemas, nil),
-		Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal, Reports: reports, Totals: sums, Seals: s.SealTables, Signing: s.SigningKeys, Audit: w.audit,
+		Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal, Subjects: erasures, Reports: reports, Totals: sums, Seals: s.SealTables, Signing: s.SigningKeys, Audit: w.audit,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),
 		Logger:  logger,

@@ -62,7 +62,7 @@ func (s operations) GetSchema(ctx context.Context, caller access.Caller, request
 }
 
 func (s operations) PutSchema(ctx context.Context, caller access.Caller, request openapi.PutSchemaRequest) (*openapi.Response, error) {
-	put := schema.Put{Type: request.Type, Schema: request.Body.Schema, Compatibility: schema.Compatibility(request.Body.Compatibility), Tags: request.Body.Tags, By: caller.By()}
+	put := schema.Put{Type: request.Type, Schema: request.Body.Schema, Compatibility: schema.Compatibility(request.Body.Compatibility), Tags: request.Body.Tags, Personal: request.Body.Personal, By: caller.By()}
 	upcaster := request.Body.Upcaster
 	if upcaster != nil {
 		put.Upcaster = upcaster.Expression
@@ -209,7 +209,7 @@ func schemaAnswer(of schema.Type) openapi.EventSchema {
 		Type: of.Name, Version: newest.Number, Compatibility: string(of.Compatibility), Default: of.Default(), Schema: newest.Schema,
 		Tags: of.Tags, Retagging: retaggingAnswer(of.Retagging),
 		Versions: convert(of.Versions, func(v schema.Version) openapi.SchemaVersion {
-			return openapi.SchemaVersion{Version: v.Number, Breaking: v.Breaking, By: v.By, CreatedAt: openapi.At(v.CreatedAt)}
+			return openapi.SchemaVersion{Version: v.Number, Breaking: v.Breaking, Personal: v.Personal, By: v.By, CreatedAt: openapi.At(v.CreatedAt)}
 		}),
 	}
 }

@@ -37,6 +37,7 @@ import (
 	"github.com/manifold-es/manifold/delivery/report"
 	"github.com/manifold-es/manifold/delivery/tail"
 	"github.com/manifold-es/manifold/delivery/webhook"
+	"github.com/manifold-es/manifold/erasure/subjects"
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/members"
@@ -75,6 +76,7 @@ type Config struct {
 	Groups      *group.Groups
 	Webhooks    *webhook.Webhooks
 	Retention   *retention.Retention
+	Subjects    *subjects.Subjects
 	Reports     *report.Reporter
 	Totals      *totals.Totals
 	Seals       *seal.Postgres
@@ -233,6 +235,7 @@ func (s *Server) routes() error {
 	add("POST", "/v1/import", upload, s.importEvents)
 	add("GET", "/v1/export", streaming, s.exportEvents)
 	add("GET", "/v1/log/checkpoint", plain, s.getCheckpoint)
+	add("GET", "/v1/subjects/{subjectId}/export", streaming, s.exportSubject)
 	add("GET", "/v1/admin/usage", streaming, s.exportUsage)
 	add("GET", "/v1/projections/{name}/rebuilds/{rebuildId}/progress", streaming, s.watchRebuild)
 	add("GET", "/v1/projections/{name}/rebuilds/{rebuildId}/difference", streaming, s.exportDifference)

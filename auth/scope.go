@@ -19,6 +19,8 @@ const (
 	ScopeSubscriptionsWrite Scope = "subscriptions:write" // create, seek and delete groups; replay and discard dead letters
 	ScopeTenantAdmin        Scope = "tenant:admin"
 	ScopeAuditRead          Scope = "audit:read" // read the tenant's audit log; see Credential.ForAudit
+	ScopeSubjectsErase      Scope = "subjects:erase"
+	ScopeSubjectsRead       Scope = "subjects:read" // export a person's data
 	ScopeOperator           Scope = "operator"   // what destroys tenants' data, or gives access to it
 	ScopeOperatorOperate    Scope = "operator:operate"
 	ScopeOperatorRead       Scope = "operator:read"
@@ -26,7 +28,7 @@ const (
 
 // TenantScopes are the scopes that a tenant's key can have, in display order.
 var TenantScopes = [...]Scope{
-	ScopeEventsAppend, ScopeEventsRead, ScopeEventsConsume, ScopeCommandsSend, ScopeDocumentsRead, ScopeProjectionsWrite, ScopeSubscriptionsWrite, ScopeTenantAdmin, ScopeAuditRead,
+	ScopeEventsAppend, ScopeEventsRead, ScopeEventsConsume, ScopeCommandsSend, ScopeDocumentsRead, ScopeProjectionsWrite, ScopeSubscriptionsWrite, ScopeTenantAdmin, ScopeAuditRead, ScopeSubjectsErase, ScopeSubjectsRead,
 }
 
 // categoryScopes are the scopes that can be granted for some categories only. They concern events, which have a

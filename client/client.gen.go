@@ -890,6 +890,77 @@ type DocumentList struct {
 	Explanation *Explanation `json:"explanation,omitempty"`
 }
 
+// Erasure defines model for Erasure.
+type Erasure struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id UUID `json:"id"`
+
+	// SubjectHash Hexadecimal SHA-256 of the erasure's id, a line feed and the subject's id.
+	SubjectHash string `json:"subjectHash"`
+	What        string `json:"what"`
+	Reason      string `json:"reason"`
+	RequestedBy string `json:"requestedBy"`
+	ApprovedBy  string `json:"approvedBy,omitempty"`
+
+	// State `awaiting-approval`, `running`, `done` or `cancelled`.
+	State string `json:"state"`
+
+	// Step What it does now: `events`, `derived`, `rows`, `settle`, `documents` or `receipt`.
+	Step string `json:"step"`
+
+	// Until The last position that it covers.
+	Until  int64         `json:"until"`
+	Counts ErasureCounts `json:"counts"`
+
+	// Problem Why it does not proceed.
+	Problem    string     `json:"problem,omitempty"`
+	CreatedAt  time.Time  `json:"createdAt"`
+	ApprovedAt *time.Time `json:"approvedAt,omitempty"`
+	FinishedAt *time.Time `json:"finishedAt,omitempty"`
+
+	// Receipt A signed note (golang.org/x/mod/sumdb/note) whose text is JSON.
+	Receipt string `json:"receipt,omitempty"`
+}
+
+// ErasureCounts defines model for ErasureCounts.
+type ErasureCounts struct {
+	// Events Erased events of each type.
+	Events map[string]int64 `json:"events"`
+
+	// DerivedEvents Erased changes of documents and reports.
+	DerivedEvents int64 `json:"derivedEvents"`
+	Streams       int64 `json:"streams"`
+
+	// NamedStreams How many of the streams have the id in their name; it stays there.
+	NamedStreams int64 `json:"namedStreams"`
+
+	// Rows Other rows that were removed or changed, by what they are.
+	Rows map[string]int64 `json:"rows,omitempty"`
+
+	// Projections That were rebuilt for the tenant.
+	Projections []string `json:"projections"`
+}
+
+// ErasureList defines model for ErasureList.
+type ErasureList struct {
+	Erasures []Erasure `json:"erasures"`
+}
+
+// ErasurePreview defines model for ErasurePreview.
+type ErasurePreview struct {
+	// Events How many events of each type.
+	Events  map[string]int64 `json:"events"`
+	Streams int64            `json:"streams"`
+
+	// Projections That would be rebuilt for the tenant.
+	Projections []string `json:"projections"`
+
+	// Until The last position that would be covered.
+	Until int64 `json:"until"`
+}
+
 // Event defines model for Event.
 type Event struct {
 	// Id 36 characters, with hyphens.
@@ -918,13 +989,25 @@ type Event struct {
 
 	// Gap Why an event in its place in the log has no data: `data` is null, and `metadata` is not there. Projections step over it.
 	// `unreadable`: an earlier release took numbers in it that are too long to be printed. `redacted`: the operator has removed what could not be read.
+	// `erased`: it was erased with the data of a person.
 	Gap *EventGap `json:"gap,omitempty"`
+
+	// Erased Personal fields of the event's data are null because they were erased.
+	Erased *EventErasure `json:"erased,omitempty"`
+}
+
+// EventErasure Personal fields of the event's data are null because they were erased.
+type EventErasure struct {
+	// Erasure The last erasure that has changed the event.
+	Erasure UUID      `json:"erasure"`
+	At      time.Time `json:"at"`
 }
 
 // EventGap Why an event in its place in the log has no data: `data` is null, and `metadata` is not there. Projections step over it.
 // `unreadable`: an earlier release took numbers in it that are too long to be printed. `redacted`: the operator has removed what could not be read.
+// `erased`: it was erased with the data of a person.
 type EventGap struct {
-	// Reason `unreadable` or `redacted`; there may be more in a later release.
+	// Reason `unreadable`, `redacted` or `erased`; there may be more in a later release.
 	Reason string `json:"reason"`
 
 	// Message For people.
@@ -1360,6 +1443,27 @@ type Named struct {
 // its clients' addresses: behind a proxy it needs the setting `proxies.trusted`.
 type Networks = []string
 
+// NewErasure defines model for NewErasure.
+type NewErasure struct {
+	// Id Of the erasure. A repeated request with it returns the erasure.
+	Id UUID `json:"id,omitempty"`
+
+	// Reason It is kept, so it must not contain personal data.
+	Reason string `json:"reason"`
+
+	// What personal: the fields that the schema of an event's type names in `personal`, and all data and metadata if it names none. data: all data and metadata.
+	What string `json:"what,omitempty"`
+
+	// DryRun Only return what would be touched.
+	DryRun bool `json:"dryRun,omitempty"`
+
+	// Approval Another actor must approve it. The setting `erasure.approval` requires that of all.
+	Approval bool `json:"approval,omitempty"`
+
+	// AcceptLoss Rebuild documents even if retention has removed events that they need. A repeated request can set it.
+	AcceptLoss bool `json:"acceptLoss,omitempty"`
+}
+
 // NewEvent At most 1 MiB of data and metadata together. U+0000 cannot be kept. A number has at most 309 digits before the decimal point and 340 after it, written without an exponent; written so, data and metadata have at most 2 MiB each.
 type NewEvent struct {
 	// Id Names the event permanently; repeating it appends nothing.
@@ -1451,6 +1555,9 @@ type NewSchema struct {
 
 	// Tags An expression of `event`, in its newest form, that gives a tag, a list of tags, or null. It may read `data`, `metadata`, `stream`, `category`, `key` and `type`. An empty one removes it. Without it, that of the type stays.
 	Tags *string `json:"tags,omitempty"`
+
+	// Personal JSON Pointers to the personal data in an event of the newest version: what erasing a person sets to null. An empty one means all data. None: everything is erased, with the metadata. Without it, those of the version before stay.
+	Personal *[]string `json:"personal,omitempty"`
 
 	// Upcaster The upcaster from the version before this one. The version is then a breaking one, and need not be compatible.
 	Upcaster *NewUpcaster `json:"upcaster,omitempty"`
@@ -2369,13 +2476,16 @@ type SchemaVersion struct {
 	Version int64 `json:"version"`
 
 	// Breaking An upcaster converts from the version before, with which it need not be compatible.
-	Breaking  bool      `json:"breaking"`
+	Breaking bool `json:"breaking"`
+
+	// Personal JSON Pointers to the personal data. Missing: all of it is.
+	Personal  []string  `json:"personal,omitempty"`
 	By        string    `json:"by"`
 	CreatedAt time.Time `json:"createdAt"`
 }
 
 // Scope What a key may do: `events:append`, `events:read`, `events:consume`, `documents:read`, `projections:write`,
-// `subscriptions:write`, `tenant:admin` or `audit:read`. Those of events and subscriptions can be for some categories only:
+// `subscriptions:write`, `tenant:admin`, `audit:read`, `subjects:erase` or `subjects:read`. Those of events and subscriptions can be for some categories only:
 // `events:append:heartbeat.*`, where segments are what stands between dots, `*` is one of them and `**` any number, none as
 // well. `!events:read:billing.**` excludes categories from the scopes that follow it.
 //
@@ -3214,6 +3324,11 @@ type Category = string
 // Direction defines model for direction.
 type Direction string
 
+// ErasureId 36 characters, with hyphens.
+//
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+type ErasureId = UUID
+
 // EventCount defines model for eventCount.
 type EventCount = int64
 
@@ -3303,6 +3418,9 @@ type Since = time.Time
 
 // StreamId defines model for streamId.
 type StreamId = string
+
+// SubjectId defines model for subjectId.
+type SubjectId = string
 
 // TenantId 36 characters, with hyphens.
 //
@@ -3515,6 +3633,15 @@ type SendCommandsParams struct {
 type ListCursorsParams struct {
 	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// ListErasuresParams defines parameters for ListErasures.
+type ListErasuresParams struct {
+	// PageSize The maximum number of items on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken A token from a `Link` header. Clients must not build tokens.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // ExportEventsParams defines parameters for ExportEvents.
@@ -4159,6 +4286,9 @@ type AppendToStreamApplicationCloudeventsBatchPlusJSONRequestBody = CloudEvents
 // AppendToStreamJSONRequestBody defines body for AppendToStream for application/json ContentType.
 type AppendToStreamJSONRequestBody = NewEvents
 
+// EraseSubjectJSONRequestBody defines body for EraseSubject for application/json ContentType.
+type EraseSubjectJSONRequestBody = NewErasure
+
 // PutSubscriptionJSONRequestBody defines body for PutSubscription for application/json ContentType.
 type PutSubscriptionJSONRequestBody = NewSubscription
 
@@ -4743,6 +4873,32 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/cursors (the `ListCursors` operationId).
 	ListCursors(ctx context.Context, params *ListCursorsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListErasures List erasures
+	//
+	// Corresponds with GET /v1/erasures (the `ListErasures` operationId).
+	ListErasures(ctx context.Context, params *ListErasuresParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetErasure Get an erasure
+	//
+	// A finished erasure has its receipt: a note that the service has signed.
+	//
+	// Corresponds with GET /v1/erasures/{erasureId} (the `GetErasure` operationId).
+	GetErasure(ctx context.Context, erasureId ErasureId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ApproveErasure Approve an erasure
+	//
+	// The erasure begins. Who has requested it cannot approve it.
+	//
+	// Corresponds with POST /v1/erasures/{erasureId}/approve (the `ApproveErasure` operationId).
+	ApproveErasure(ctx context.Context, erasureId ErasureId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelErasure Cancel an erasure
+	//
+	// Only one that awaits approval can be cancelled. Otherwise the answer is 409.
+	//
+	// Corresponds with POST /v1/erasures/{erasureId}/cancel (the `CancelErasure` operationId).
+	CancelErasure(ctx context.Context, erasureId ErasureId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReadEvent Get an event
 	//
@@ -5714,6 +5870,35 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/streams/{streamId}/state (the `GetState` operationId).
 	GetState(ctx context.Context, streamId StreamId, params *GetStateParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EraseSubjectWithBody Erase a person's data
+	//
+	// Erases the data of all events up to the head of the log that have the tag `subject:` and the id, and everything that was made from it. Each event
+	// keeps its id, place, type and times, and loses the tag. Later events are new data. Erasing cannot be undone; try it with `dryRun`. To repeat a request
+	// safely, give it an `id`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/subjects/{subjectId}/erase (the `EraseSubject` operationId).
+	EraseSubjectWithBody(ctx context.Context, subjectId SubjectId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EraseSubject Erase a person's data
+	//
+	// Erases the data of all events up to the head of the log that have the tag `subject:` and the id, and everything that was made from it. Each event
+	// keeps its id, place, type and times, and loses the tag. Later events are new data. Erasing cannot be undone; try it with `dryRun`. To repeat a request
+	// safely, give it an `id`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/subjects/{subjectId}/erase (the `EraseSubject` operationId).
+	EraseSubject(ctx context.Context, subjectId SubjectId, body EraseSubjectJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ExportSubject Export a person's data
+	//
+	// Returns the events that have the tag `subject:` and the id, as other exports do.
+	//
+	// Corresponds with GET /v1/subjects/{subjectId}/export (the `ExportSubject` operationId).
+	ExportSubject(ctx context.Context, subjectId SubjectId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// FollowAll Follow the whole log
 	//
@@ -6927,6 +7112,72 @@ func (c *Client) SendCommands(ctx context.Context, params *SendCommandsParams, b
 // Corresponds with GET /v1/cursors (the `ListCursors` operationId).
 func (c *Client) ListCursors(ctx context.Context, params *ListCursorsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListCursorsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListErasures List erasures
+//
+// Corresponds with GET /v1/erasures (the `ListErasures` operationId).
+func (c *Client) ListErasures(ctx context.Context, params *ListErasuresParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListErasuresRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetErasure Get an erasure
+//
+// A finished erasure has its receipt: a note that the service has signed.
+//
+// Corresponds with GET /v1/erasures/{erasureId} (the `GetErasure` operationId).
+func (c *Client) GetErasure(ctx context.Context, erasureId ErasureId, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetErasureRequest(c.Server, erasureId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ApproveErasure Approve an erasure
+//
+// The erasure begins. Who has requested it cannot approve it.
+//
+// Corresponds with POST /v1/erasures/{erasureId}/approve (the `ApproveErasure` operationId).
+func (c *Client) ApproveErasure(ctx context.Context, erasureId ErasureId, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewApproveErasureRequest(c.Server, erasureId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelErasure Cancel an erasure
+//
+// Only one that awaits approval can be cancelled. Otherwise the answer is 409.
+//
+// Corresponds with POST /v1/erasures/{erasureId}/cancel (the `CancelErasure` operationId).
+func (c *Client) CancelErasure(ctx context.Context, erasureId ErasureId, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelErasureRequest(c.Server, erasureId)
 	if err != nil {
 		return nil, err
 	}
@@ -8908,6 +9159,65 @@ func (c *Client) GetStreamMetadata(ctx context.Context, streamId StreamId, reqEd
 // Corresponds with GET /v1/streams/{streamId}/state (the `GetState` operationId).
 func (c *Client) GetState(ctx context.Context, streamId StreamId, params *GetStateParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetStateRequest(c.Server, streamId, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EraseSubjectWithBody Erase a person's data
+//
+// Erases the data of all events up to the head of the log that have the tag `subject:` and the id, and everything that was made from it. Each event
+// keeps its id, place, type and times, and loses the tag. Later events are new data. Erasing cannot be undone; try it with `dryRun`. To repeat a request
+// safely, give it an `id`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/subjects/{subjectId}/erase (the `EraseSubject` operationId).
+func (c *Client) EraseSubjectWithBody(ctx context.Context, subjectId SubjectId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEraseSubjectRequestWithBody(c.Server, subjectId, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EraseSubject Erase a person's data
+//
+// Erases the data of all events up to the head of the log that have the tag `subject:` and the id, and everything that was made from it. Each event
+// keeps its id, place, type and times, and loses the tag. Later events are new data. Erasing cannot be undone; try it with `dryRun`. To repeat a request
+// safely, give it an `id`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/subjects/{subjectId}/erase (the `EraseSubject` operationId).
+func (c *Client) EraseSubject(ctx context.Context, subjectId SubjectId, body EraseSubjectJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEraseSubjectRequest(c.Server, subjectId, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExportSubject Export a person's data
+//
+// Returns the events that have the tag `subject:` and the id, as other exports do.
+//
+// Corresponds with GET /v1/subjects/{subjectId}/export (the `ExportSubject` operationId).
+func (c *Client) ExportSubject(ctx context.Context, subjectId SubjectId, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExportSubjectRequest(c.Server, subjectId)
 	if err != nil {
 		return nil, err
 	}
@@ -11674,6 +11984,174 @@ func NewListCursorsRequest(server string, params *ListCursorsParams) (*http.Requ
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListErasuresRequest constructs an http.Request for the ListErasures method
+func NewListErasuresRequest(server string, params *ListErasuresParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/erasures")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageSize", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageToken != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "pageToken", *params.PageToken, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetErasureRequest constructs an http.Request for the GetErasure method
+func NewGetErasureRequest(server string, erasureId ErasureId) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "erasureId", erasureId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/erasures/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewApproveErasureRequest constructs an http.Request for the ApproveErasure method
+func NewApproveErasureRequest(server string, erasureId ErasureId) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "erasureId", erasureId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/erasures/%s/approve", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCancelErasureRequest constructs an http.Request for the CancelErasure method
+func NewCancelErasureRequest(server string, erasureId ErasureId) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "erasureId", erasureId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/erasures/%s/cancel", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -16164,6 +16642,87 @@ func NewGetStateRequest(server string, streamId StreamId, params *GetStateParams
 	return req, nil
 }
 
+// NewEraseSubjectRequest calls the generic EraseSubject builder with application/json body
+func NewEraseSubjectRequest(server string, subjectId SubjectId, body EraseSubjectJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewEraseSubjectRequestWithBody(server, subjectId, "application/json", bodyReader)
+}
+
+// NewEraseSubjectRequestWithBody constructs an http.Request for the EraseSubject method, with any body, and a specified content type
+func NewEraseSubjectRequestWithBody(server string, subjectId SubjectId, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "subjectId", subjectId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subjects/%s/erase", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewExportSubjectRequest constructs an http.Request for the ExportSubject method
+func NewExportSubjectRequest(server string, subjectId SubjectId) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "subjectId", subjectId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/subjects/%s/export", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewFollowAllRequest constructs an http.Request for the FollowAll method
 func NewFollowAllRequest(server string, params *FollowAllParams) (*http.Request, error) {
 	var err error
@@ -19463,6 +20022,40 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/cursors (the `ListCursors` operationId).
 	ListCursorsWithResponse(ctx context.Context, params *ListCursorsParams, reqEditors ...RequestEditorFn) (*ListCursorsResponse, error)
 
+	// ListErasuresWithResponse List erasures
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/erasures (the `ListErasures` operationId).
+	ListErasuresWithResponse(ctx context.Context, params *ListErasuresParams, reqEditors ...RequestEditorFn) (*ListErasuresResponse, error)
+
+	// GetErasureWithResponse Get an erasure
+	//
+	// A finished erasure has its receipt: a note that the service has signed.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/erasures/{erasureId} (the `GetErasure` operationId).
+	GetErasureWithResponse(ctx context.Context, erasureId ErasureId, reqEditors ...RequestEditorFn) (*GetErasureResponse, error)
+
+	// ApproveErasureWithResponse Approve an erasure
+	//
+	// The erasure begins. Who has requested it cannot approve it.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/erasures/{erasureId}/approve (the `ApproveErasure` operationId).
+	ApproveErasureWithResponse(ctx context.Context, erasureId ErasureId, reqEditors ...RequestEditorFn) (*ApproveErasureResponse, error)
+
+	// CancelErasureWithResponse Cancel an erasure
+	//
+	// Only one that awaits approval can be cancelled. Otherwise the answer is 409.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/erasures/{erasureId}/cancel (the `CancelErasure` operationId).
+	CancelErasureWithResponse(ctx context.Context, erasureId ErasureId, reqEditors ...RequestEditorFn) (*CancelErasureResponse, error)
+
 	// ReadEventWithResponse Get an event
 	//
 	// Returns an event by its id. With `Accept: application/cloudevents+json` it is a CloudEvent; with `Accept:
@@ -20549,6 +21142,37 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/streams/{streamId}/state (the `GetState` operationId).
 	GetStateWithResponse(ctx context.Context, streamId StreamId, params *GetStateParams, reqEditors ...RequestEditorFn) (*GetStateResponse, error)
+
+	// EraseSubjectWithBodyWithResponse Erase a person's data
+	//
+	// Erases the data of all events up to the head of the log that have the tag `subject:` and the id, and everything that was made from it. Each event
+	// keeps its id, place, type and times, and loses the tag. Later events are new data. Erasing cannot be undone; try it with `dryRun`. To repeat a request
+	// safely, give it an `id`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subjects/{subjectId}/erase (the `EraseSubject` operationId).
+	EraseSubjectWithBodyWithResponse(ctx context.Context, subjectId SubjectId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*EraseSubjectResponse, error)
+
+	// EraseSubjectWithResponse Erase a person's data
+	//
+	// Erases the data of all events up to the head of the log that have the tag `subject:` and the id, and everything that was made from it. Each event
+	// keeps its id, place, type and times, and loses the tag. Later events are new data. Erasing cannot be undone; try it with `dryRun`. To repeat a request
+	// safely, give it an `id`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/subjects/{subjectId}/erase (the `EraseSubject` operationId).
+	EraseSubjectWithResponse(ctx context.Context, subjectId SubjectId, body EraseSubjectJSONRequestBody, reqEditors ...RequestEditorFn) (*EraseSubjectResponse, error)
+
+	// ExportSubjectWithResponse Export a person's data
+	//
+	// Returns the events that have the tag `subject:` and the id, as other exports do.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/subjects/{subjectId}/export (the `ExportSubject` operationId).
+	ExportSubjectWithResponse(ctx context.Context, subjectId SubjectId, reqEditors ...RequestEditorFn) (*ExportSubjectResponse, error)
 
 	// FollowAllWithResponse Follow the whole log
 	//
@@ -22548,6 +23172,240 @@ func (r ListCursorsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListCursorsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListErasuresResponse200Headers the declared response headers of an HTTP 200 response for ListErasures
+type ListErasuresResponse200Headers struct {
+	Link *string
+}
+
+type ListErasuresResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ErasureList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ListErasuresResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListErasuresResponse) GetJSON200() *ErasureList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListErasuresResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListErasuresResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListErasuresResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListErasuresResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListErasuresResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetErasureResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Erasure
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetErasureResponse) GetJSON200() *Erasure {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetErasureResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetErasureResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetErasureResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetErasureResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetErasureResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetErasureResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ApproveErasureResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Erasure
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r ApproveErasureResponse) GetJSON202() *Erasure {
+	return r.JSON202
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ApproveErasureResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ApproveErasureResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ApproveErasureResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ApproveErasureResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ApproveErasureResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ApproveErasureResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ApproveErasureResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CancelErasureResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Erasure
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r CancelErasureResponse) GetJSON202() *Erasure {
+	return r.JSON202
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r CancelErasureResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r CancelErasureResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CancelErasureResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CancelErasureResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CancelErasureResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CancelErasureResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CancelErasureResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -27026,6 +27884,116 @@ func (r GetStateResponse) ContentType() string {
 	return ""
 }
 
+// EraseSubjectResponse202Headers the declared response headers of an HTTP 202 response for EraseSubject
+type EraseSubjectResponse202Headers struct {
+	Location *string
+}
+
+type EraseSubjectResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ErasurePreview
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Erasure
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Conflict
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+	// Headers202 the parsed response headers for an HTTP 202 response
+	Headers202 *EraseSubjectResponse202Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r EraseSubjectResponse) GetJSON200() *ErasurePreview {
+	return r.JSON200
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r EraseSubjectResponse) GetJSON202() *Erasure {
+	return r.JSON202
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r EraseSubjectResponse) GetApplicationproblemJSON409() *Conflict {
+	return r.ApplicationproblemJSON409
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r EraseSubjectResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r EraseSubjectResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r EraseSubjectResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EraseSubjectResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EraseSubjectResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ExportSubjectResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ExportSubjectResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ExportSubjectResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ExportSubjectResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExportSubjectResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExportSubjectResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type FollowAllResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -30859,6 +31827,64 @@ func (c *ClientWithResponses) ListCursorsWithResponse(ctx context.Context, param
 	return ParseListCursorsResponse(rsp)
 }
 
+// ListErasuresWithResponse List erasures
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/erasures (the `ListErasures` operationId).
+func (c *ClientWithResponses) ListErasuresWithResponse(ctx context.Context, params *ListErasuresParams, reqEditors ...RequestEditorFn) (*ListErasuresResponse, error) {
+	rsp, err := c.ListErasures(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListErasuresResponse(rsp)
+}
+
+// GetErasureWithResponse Get an erasure
+//
+// A finished erasure has its receipt: a note that the service has signed.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/erasures/{erasureId} (the `GetErasure` operationId).
+func (c *ClientWithResponses) GetErasureWithResponse(ctx context.Context, erasureId ErasureId, reqEditors ...RequestEditorFn) (*GetErasureResponse, error) {
+	rsp, err := c.GetErasure(ctx, erasureId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetErasureResponse(rsp)
+}
+
+// ApproveErasureWithResponse Approve an erasure
+//
+// The erasure begins. Who has requested it cannot approve it.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/erasures/{erasureId}/approve (the `ApproveErasure` operationId).
+func (c *ClientWithResponses) ApproveErasureWithResponse(ctx context.Context, erasureId ErasureId, reqEditors ...RequestEditorFn) (*ApproveErasureResponse, error) {
+	rsp, err := c.ApproveErasure(ctx, erasureId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseApproveErasureResponse(rsp)
+}
+
+// CancelErasureWithResponse Cancel an erasure
+//
+// Only one that awaits approval can be cancelled. Otherwise the answer is 409.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/erasures/{erasureId}/cancel (the `CancelErasure` operationId).
+func (c *ClientWithResponses) CancelErasureWithResponse(ctx context.Context, erasureId ErasureId, reqEditors ...RequestEditorFn) (*CancelErasureResponse, error) {
+	rsp, err := c.CancelErasure(ctx, erasureId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelErasureResponse(rsp)
+}
+
 // ReadEventWithResponse Get an event
 //
 // Returns an event by its id. With `Accept: application/cloudevents+json` it is a CloudEvent; with `Accept:
@@ -32550,6 +33576,55 @@ func (c *ClientWithResponses) GetStateWithResponse(ctx context.Context, streamId
 		return nil, err
 	}
 	return ParseGetStateResponse(rsp)
+}
+
+// EraseSubjectWithBodyWithResponse Erase a person's data
+//
+// Erases the data of all events up to the head of the log that have the tag `subject:` and the id, and everything that was made from it. Each event
+// keeps its id, place, type and times, and loses the tag. Later events are new data. Erasing cannot be undone; try it with `dryRun`. To repeat a request
+// safely, give it an `id`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subjects/{subjectId}/erase (the `EraseSubject` operationId).
+func (c *ClientWithResponses) EraseSubjectWithBodyWithResponse(ctx context.Context, subjectId SubjectId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*EraseSubjectResponse, error) {
+	rsp, err := c.EraseSubjectWithBody(ctx, subjectId, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEraseSubjectResponse(rsp)
+}
+
+// EraseSubjectWithResponse Erase a person's data
+//
+// Erases the data of all events up to the head of the log that have the tag `subject:` and the id, and everything that was made from it. Each event
+// keeps its id, place, type and times, and loses the tag. Later events are new data. Erasing cannot be undone; try it with `dryRun`. To repeat a request
+// safely, give it an `id`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/subjects/{subjectId}/erase (the `EraseSubject` operationId).
+func (c *ClientWithResponses) EraseSubjectWithResponse(ctx context.Context, subjectId SubjectId, body EraseSubjectJSONRequestBody, reqEditors ...RequestEditorFn) (*EraseSubjectResponse, error) {
+	rsp, err := c.EraseSubject(ctx, subjectId, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEraseSubjectResponse(rsp)
+}
+
+// ExportSubjectWithResponse Export a person's data
+//
+// Returns the events that have the tag `subject:` and the id, as other exports do.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/subjects/{subjectId}/export (the `ExportSubject` operationId).
+func (c *ClientWithResponses) ExportSubjectWithResponse(ctx context.Context, subjectId SubjectId, reqEditors ...RequestEditorFn) (*ExportSubjectResponse, error) {
+	rsp, err := c.ExportSubject(ctx, subjectId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExportSubjectResponse(rsp)
 }
 
 // FollowAllWithResponse Follow the whole log
@@ -34719,6 +35794,186 @@ func ParseListCursorsResponse(rsp *http.Response) (*ListCursorsResponse, error) 
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListErasuresResponse parses an HTTP response from a ListErasuresWithResponse call
+func ParseListErasuresResponse(rsp *http.Response) (*ListErasuresResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListErasuresResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ErasureList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ListErasuresResponse200Headers
+		if values := rsp.Header.Values("Link"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Link", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Link = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetErasureResponse parses an HTTP response from a GetErasureWithResponse call
+func ParseGetErasureResponse(rsp *http.Response) (*GetErasureResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetErasureResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Erasure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseApproveErasureResponse parses an HTTP response from a ApproveErasureWithResponse call
+func ParseApproveErasureResponse(rsp *http.Response) (*ApproveErasureResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ApproveErasureResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Erasure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCancelErasureResponse parses an HTTP response from a CancelErasureWithResponse call
+func ParseCancelErasureResponse(rsp *http.Response) (*CancelErasureResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CancelErasureResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Erasure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem
@@ -38248,6 +39503,92 @@ func ParseGetStateResponse(rsp *http.Response) (*GetStateResponse, error) {
 			headers.ETag = &value
 		}
 		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseEraseSubjectResponse parses an HTTP response from a EraseSubjectWithResponse call
+func ParseEraseSubjectResponse(rsp *http.Response) (*EraseSubjectResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EraseSubjectResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ErasurePreview
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Erasure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Conflict
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 202:
+		var headers EraseSubjectResponse202Headers
+		if values := rsp.Header.Values("Location"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Location = &value
+		}
+		response.Headers202 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseExportSubjectResponse parses an HTTP response from a ExportSubjectWithResponse call
+func ParseExportSubjectResponse(rsp *http.Response) (*ExportSubjectResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExportSubjectResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
 	}
 
 	return response, nil

@@ -57,6 +57,7 @@ type Config struct {
 	Limits           Limits                       `yaml:"limits" envPrefix:"LIMITS_"`
 	Webhooks         Webhooks                     `yaml:"webhooks" envPrefix:"WEBHOOKS_"`
 	Retention        Retention                    `yaml:"retention" envPrefix:"RETENTION_"`
+	Erasure          Erasure                      `yaml:"erasure" envPrefix:"ERASURE_"`
 	Log              Log                          `yaml:"log" envPrefix:"LOG_"`
 	ShutdownDeadline time.Duration                `yaml:"shutdownDeadline" env:"SHUTDOWN_DEADLINE"`
 	RebuildKeep      time.Duration                `yaml:"rebuildKeep" env:"REBUILD_KEEP"`
@@ -188,6 +189,7 @@ func Default() Config {
 		Usage:            true,
 		Limits:           Limits{QueueBytes: 256 << 20, TenantQueueBytes: 32 << 20, AnswerBytes: 256 << 20, TenantAnswerBytes: 64 << 20, TailBytes: 8 << 20, TenantFollowers: 5000, GroupBytes: 128 << 20, Connections: 10_000, AddressConnections: 2000, TenantRequests: 6000, Folds: 8, TenantFolds: 2, FoldSteps: 100_000_000, FoldTime: 10 * time.Second},
 		Retention:        Retention{Grace: time.Minute, Every: time.Minute, Share: 0.1},
+		Erasure:          Erasure{BackupsKept: 30 * 24 * time.Hour},
 		Log:              Log{Level: slog.LevelInfo, Format: "text"},
 		ShutdownDeadline: 30 * time.Second,
 		RebuildKeep:      time.Hour,
@@ -332,6 +334,7 @@ func (c *Config) Check() error {
 		refuse("webhooks", "%s", err)
 	}
 	c.Retention.check(refuse)
+	c.Erasure.check(refuse)
 	if c.Log.Format != "text" && c.Log.Format != "json" {
 		refuse("log.format", "%q is not a format; write text or json", c.Log.Format)
 	}

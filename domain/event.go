@@ -44,6 +44,7 @@ type Event struct {
 	OccurredAt time.Time       // as the client stated it; zero if it did not
 	RecordedAt time.Time       // never runs backwards in a log
 	Gap        *EventGap       // why Data is null and Metadata is missing; nil: both are as they were appended
+	Erased     *EventErasure   // personal fields of Data were erased; nil: none, or Gap says that all is gone
 }
 
 // Bytes returns the size of the event's data, metadata and tags, as reads count it for their limit MaxBytes.

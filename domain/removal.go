@@ -57,7 +57,20 @@ type GapReason string
 const (
 	GapUnreadable GapReason = "unreadable" // PostgreSQL cannot print it: an earlier release accepted numbers that are too long
 	GapRedacted   GapReason = "redacted"   // the operator has removed it
+	GapErased     GapReason = "erased"     // it was erased with the data of a person
 )
+
+// EventErasure says that personal fields of an event are null because they were erased. The rest is as it was appended.
+type EventErasure struct {
+	Erasure UUID      // the last one
+	At      time.Time // when it changed the event
+}
+
+// Append appends the erasure as JSON.
+func (e *EventErasure) Append(b []byte) []byte {
+	b = append(append(append(b, `{"erasure":"`...), e.Erasure.String()...), `","at":"`...)
+	return append(AppendTime(b, e.At), `"}`...)
+}
 
 // EventGap takes the place of the data and metadata of an event whose content cannot be delivered. The event itself
 // keeps its place in the log.

@@ -32,6 +32,9 @@ func IsReport(stream string) bool {
 	return strings.HasPrefix(stream, deadLetterPrefix) || strings.HasPrefix(stream, reservedPrefix)
 }
 
+// ReportPrefixes returns the beginnings of the categories of reports.
+func ReportPrefixes() []string { return []string{deadLetterPrefix, reservedPrefix} }
+
 // CheckAppendable returns an error if only the service may append to a stream.
 func CheckAppendable(where, stream string) error {
 	if !IsReport(stream) {

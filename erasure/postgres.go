@@ -21,7 +21,7 @@ const eraseSlice = 5000
 var (
 	// Retention's policies and floors go before the events, so that retention does nothing afterwards.
 	logTables = [...]string{"logs", "sealed_logs", "seals", "seal_subtrees", "seal_receipts",
-		"retention_policies", "retention_floors", "retention_spared", "event_tags", "tagged_events", "events", "snapshots",
+		"retention_policies", "retention_floors", "retention_spared", "erasures", "erased_events", "event_tags", "tagged_events", "events", "snapshots",
 		"stream_floors", "command_outcomes"}
 	otherTables = [...]string{"aggregates", "schema_sets", "schema_types", "schema_versions", "schema_rules", "schema_retags", "upcasters", "upcaster_sets", "report_settings", "alerts", "tenant_limits", "limit_ledgers", "quota_checks", "stored_events", "usage_days", "totals", "total_sums", "faults", "build_losses", "parked_events", "parked_documents", "skipped_events", "rebuilds",
 		"tenant_builds", "projections", "projection_versions", "retired_builds", "build_numbers", "tickets", "service_consumers",

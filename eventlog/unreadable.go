@@ -41,23 +41,38 @@ func PrintedSQL(column string) string {
 var unreadableSQL = fmt.Sprintf(`(e.gap is null and %s + %s > %d)`,
 	PrintedSQL("e.event_data"), PrintedSQL("coalesce(e.metadata, 'null')"), UnreadableBytes)
 
-// gapSQL returns why an event, of the events table as e, has no data, in the form that putGap expects.
-const gapSQL = `case when e.gap is not null then jsonb_build_object('reason', case e.gap when 'r' then 'redacted' else 'unreadable' end,
-			'message', case e.gap when 'r' then e.metadata -> 'redacted' end, 'at', e.gap_at) end`
+// gapSQL returns why an event, of the events table as e, has no data, or which erasure has changed it, in the form that
+// PutGap expects. $1 is the tenant.
+const gapSQL = `case
+			when e.gap is not null then jsonb_build_object('reason', case when e.gap <> 'r' then 'unreadable' when e.erased then 'erased' else 'redacted' end,
+				'message', case e.gap when 'r' then e.metadata -> 'redacted' end, 'at', e.gap_at)
+			when e.erased then (
+				select jsonb_build_object('erasure', x.erasure_id, 'at', x.erased_at) from erased_events as x
+				where x.tenant_id = $1::uuid and x.position = e.position order by x.erased_at desc limit 1
+			) end`
 
 const unreadableMessage = "its data is too long to read: it has numbers such as 1e131071, which are stored with all their digits"
 
 // PutTags sets an event's tags from the last of EventColumns.
 func PutTags(event *domain.Event, text []byte) { event.Tags = tagsOf(text) }
 
-// PutGap removes an event's data and sets its gap.
+// PutGap removes an event's data and sets its gap, or sets the erasure that has changed its data.
 func PutGap(event *domain.Event, text []byte) error {
-	gap := domain.EventGap{Message: unreadableMessage} // a redacted event has the operator's message
-	if err := json.Unmarshal(text, &gap); err != nil {
+	var found struct {
+		domain.EventGap
+		Erasure string `json:"erasure"`
+	}
+	found.Message = unreadableMessage // a redacted event has the operator's message
+	if err := json.Unmarshal(text, &found); err != nil {
 		return fmt.Errorf("read why the event at position %d has no data: %w", event.Position, err)
 	}
-	gap.At = gap.At.UTC()
-	event.Data, event.Gap = json.RawMessage("null"), &gap
+	found.At = found.At.UTC()
+	if found.Erasure != "" {
+		erasure, err := domain.ParseUUID(found.Erasure)
+		event.Erased = &domain.EventErasure{Erasure: erasure, At: found.At}
+		return err
+	}
+	event.Data, event.Gap = json.RawMessage("null"), &found.EventGap
 	return nil
 }
 

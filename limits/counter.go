@@ -151,3 +151,28 @@ func (s *Postgres) countSlice(ctx context.Context, tenant domain.TenantID) (done
 		return err
 	})
 }
+
+// CountedBytes returns what the events at positions count towards the quota for bytes, as far as they have been counted, and
+// keeps others from counting until the transaction ends. It belongs into a transaction of the retention login that changes
+// the events, before that.
+func CountedBytes(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, positions []int64) (int64, error) {
+	counted, there, err := pg.SelectOne(ctx, tx, "lock a count of events", pgx.RowTo[int64],
+		"select s.counted_to from stored_events s where s.tenant_id = $1 for update", tenant)
+	if err != nil || !there {
+		return 0, err
+	}
+	bytes, _, err := pg.SelectOne(ctx, tx, "count the bytes of events", pgx.RowTo[int64],
+		"select coalesce(sum("+storedSize+"), 0)::bigint from events e where e.tenant_id = $1 and e.position = any ($2::bigint[]) and e.position <= $3",
+		tenant, positions, counted)
+	return bytes, err
+}
+
+// Recount replaces what CountedBytes returned by what the events count now that they have changed.
+func Recount(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, positions []int64, before int64) error {
+	after, err := CountedBytes(ctx, tx, tenant, positions)
+	if err != nil || after == before {
+		return err
+	}
+	_, err = pg.Exec(ctx, tx, "save a count of events", "update stored_events as s set bytes = s.bytes + $2 where s.tenant_id = $1", tenant, after-before)
+	return err
+}

@@ -93,6 +93,8 @@ func TestMigrationGivesWay(t *testing.T) {
 		"drop table manifold.plans, manifold.tenant_limits, manifold.limit_ledgers, manifold.quota_checks, manifold.stored_events, manifold.usage_days, manifold.usage_writers",
 		"alter table manifold.keys drop column expires_at, drop column networks, drop column last_used_at, drop column rotated_to",
 		"alter table manifold.tickets drop column token",
+		"drop table manifold.erasures, manifold.erased_events",
+		"alter table manifold.events drop column erased",
 		"drop table manifold.replica_beacons",
 		"drop table manifold.total_sums, manifold.totals",
 		"drop table manifold.report_settings, manifold.alerts",

@@ -20,6 +20,8 @@ var Tables = map[string]Kind{
 	"build_numbers":        Distributed,
 	"command_outcomes":     Distributed,
 	"dead_letters":         Distributed,
+	"erased_events":        Distributed,
+	"erasures":             Distributed,
 	"event_tags":           Distributed,
 	"events":               Distributed,
 	"faults":               Distributed,

@@ -59,6 +59,7 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.quota_checks": "select insert update", "manifold.stored_events": "select insert update",
 			"manifold.sealed_logs": "select insert update", "manifold.seals": "select insert delete",
 			"manifold.seal_subtrees": "select insert", "manifold.seal_receipts": "select",
+			"manifold.erasures": "select insert update", "manifold.erased_events": "select",
 		},
 		mustNot: map[string]string{
 			"manifold.events": "update delete truncate", "manifold.logs": "delete truncate", "manifold.keys": "select insert update delete",
@@ -85,8 +86,8 @@ var rights = map[migrations.Role]struct{ needs, mustNot map[string]string }{
 			"manifold.subscriptions": "select delete", "manifold.dead_letters": "select delete",
 			"manifold.retention_policies": "select delete", "manifold.retention_floors": "select insert update delete",
 			"manifold.retention_spared": "select insert delete", "manifold.snapshots": "select delete",
-			"manifold.stored_events": "select update delete",
-			"manifold.sealed_logs":   "select insert update delete", "manifold.seals": "select delete",
+			"manifold.stored_events": "select update delete", "manifold.erased_events": "select insert delete",
+			"manifold.sealed_logs": "select insert update delete", "manifold.seals": "select delete",
 			"manifold.seal_receipts": "select insert delete",
 		},
 		mustNot: map[string]string{"manifold.events": "insert update truncate", "manifold.keys": "select insert update delete"},

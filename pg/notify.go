@@ -22,6 +22,7 @@ const (
 	RetentionChannel   = "manifold_retention"   // the payload is the tenant
 	WebhooksChannel    = "manifold_webhooks"    // the payload is the tenant
 	SchemasChannel     = "manifold_schemas"     // the payload is the tenant
+	ErasuresChannel    = "manifold_erasures"    // the payload is the tenant
 	LimitsChannel      = "manifold_limits"      // the payload is the tenant, or empty for plans
 )
 

@@ -200,3 +200,9 @@ func (s *Postgres) restartRetag(ctx context.Context, tenant domain.TenantID, r *
 		tenant, r.eventType, r.upcasters, r.expression, s.settle.Microseconds())
 	return err
 }
+
+// ForgetFailures removes what a tenant's retaggings quote of events that they have failed on.
+func (s *Postgres) ForgetFailures(ctx context.Context, tenant domain.TenantID) (int64, error) {
+	return pg.ExecUnder(ctx, s.db.App, tenant, "remove the failures of retaggings",
+		"update schema_retags r set failures = '[]' where r.tenant_id = $1 and r.failures <> '[]'", tenant)
+}

@@ -32,7 +32,7 @@ type Postgres struct {
 func NewPostgres(db *pg.DB) *Postgres { return &Postgres{db: db, settle: DefaultSettle} }
 
 const (
-	versionColumns = "v.version, v.schema, v.breaking, v.revision, v.by, v.created_at"
+	versionColumns = "v.version, v.schema, v.breaking, v.revision, v.by, v.created_at, v.personal"
 	selectRevision = "select coalesce((select s.revision from schema_sets s where s.tenant_id = $1), 0)"
 	listVersions   = "select v.event_type, v.breaking, v.revision from schema_versions v where v.tenant_id = $1 order by v.event_type, v.version"
 	listTags       = "select t.event_type, t.tags from schema_types t where t.tenant_id = $1 and t.tags <> ''"
@@ -180,7 +180,7 @@ func (s *Postgres) SchemaVersion(ctx context.Context, tenant domain.TenantID, ev
 func scanVersion(row pgx.CollectableRow, more ...any) (Version, error) {
 	var v Version
 	var text string
-	err := row.Scan(append([]any{&v.Number, &text, &v.Breaking, &v.revision, &v.By, (*pg.Moment)(&v.CreatedAt)}, more...)...)
+	err := row.Scan(append([]any{&v.Number, &text, &v.Breaking, &v.revision, &v.By, (*pg.Moment)(&v.CreatedAt), &v.Personal}, more...)...)
 	v.Schema = []byte(text)
 	return v, err
 }
@@ -209,17 +209,61 @@ func (s *Postgres) adding(ctx context.Context, tenant domain.TenantID, of Type, 
 		if err != nil {
 			return err
 		}
-		if err := s.changeTags(ctx, tx, tenant, of.Name, tags); err != nil || added.Schema == nil {
+		if err := s.changeTags(ctx, tx, tenant, of.Name, tags); err != nil {
+			return err
+		}
+		if added.Schema == nil {
+			_, err := pg.Exec(ctx, tx, "keep the personal fields of a type",
+				"update schema_versions set personal = $4 where tenant_id = $1 and event_type = $2 and version = $3 and personal is distinct from $4",
+				tenant, of.Name, newest, personalValue(added.Personal))
 			return err
 		}
 		if err := checkRoom(ctx, tx, tenant, of.Name, len(added.Schema)); err != nil {
 			return err
 		}
 		_, err = pg.Exec(ctx, tx, "keep a schema", `
-			insert into schema_versions (tenant_id, event_type, version, schema, breaking, revision, by) values ($1, $2, $3, $4, $5, $6, $7)`,
-			tenant, of.Name, newest+1, string(added.Schema), added.Breaking, next, added.By)
+			insert into schema_versions (tenant_id, event_type, version, schema, breaking, revision, by, personal) values ($1, $2, $3, $4, $5, $6, $7, $8)`,
+			tenant, of.Name, newest+1, string(added.Schema), added.Breaking, next, added.By, personalValue(added.Personal))
 		return err
 	})
+}
+
+// personalValue returns the column of a version's personal fields: null for none.
+func personalValue(pointers []string) any {
+	if len(pointers) == 0 {
+		return nil
+	}
+	return pointers
+}
+
+// Personal returns a function for the personal fields of an event of a type that names a schema version (0: none). It
+// returns none if all of the event's data is personal.
+func (s *Postgres) Personal(ctx context.Context, tenant domain.TenantID) (func(eventType string, version int64) []string, error) {
+	types := make(map[string]*Type)
+	_, err := pg.SelectUnder(ctx, s.db.App, tenant, "read the personal fields of types", func(row pgx.CollectableRow) (v Version, err error) {
+		var name string
+		if err = row.Scan(&name, &v.Number, &v.Breaking, &v.Personal); err != nil {
+			return v, err
+		}
+		if types[name] == nil {
+			types[name] = &Type{}
+		}
+		types[name].Versions = append(types[name].Versions, v)
+		return v, nil
+	}, "select v.event_type, v.version, v.breaking, v.personal from schema_versions v where v.tenant_id = $1 order by v.event_type, v.version", tenant)
+	return func(eventType string, version int64) []string {
+		of := types[eventType]
+		if of == nil {
+			return nil
+		}
+		if version == 0 {
+			version = of.Default()
+		}
+		if version < 1 || version > int64(len(of.Versions)) {
+			return nil
+		}
+		return of.Versions[version-1].Personal
+	}, err
 }
 
 // checkRoom returns an error if the tenant has no room for a further version of this many bytes. With 0 bytes it checks

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -88,9 +89,11 @@ func (t *Type) Default() int64 {
 
 // Version is one version of a type's schema. It never changes.
 type Version struct {
-	Number    int64 // 1, 2, 3 ...
-	Schema    json.RawMessage
-	Breaking  bool // incompatible with the version before, which an upcaster converts
+	Number   int64 // 1, 2, 3 ...
+	Schema   json.RawMessage
+	Breaking bool // incompatible with the version before, which an upcaster converts
+	// Personal are JSON Pointers to the personal data in an event of the version. None: all of its data is personal.
+	Personal  []string
 	By        string
 	CreatedAt time.Time
 
@@ -205,6 +208,7 @@ type Put struct {
 	Schema        json.RawMessage // nil: no new version; the type must have one
 	Compatibility Compatibility   // empty: the type's; Backward for a new type
 	Tags          *string         // Type.Tags; nil: the type's stay
+	Personal      *[]string       // Version.Personal of the newest version; nil: those of the version before stay
 	// Upcaster is the expression of an upcaster from the version before. It makes the version a breaking one, whatever
 	// the compatibility. Empty: none.
 	Upcaster string
@@ -229,8 +233,13 @@ func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kep
 	if put.Compatibility != "" && !slices.Contains(compatibilities, put.Compatibility) {
 		return Type{}, false, domain.Errorf(domain.CodeInvalidRequest, "compatibility", "unknown compatibility %q", domain.Clip(string(put.Compatibility), 60))
 	}
-	if put.Schema == nil && (put.Tags == nil && put.Compatibility == "" || put.Upcaster != "") {
-		return Type{}, false, domain.Errorf(domain.CodeInvalidRequest, "schema", "give a schema; only tags and the compatibility can be changed without one")
+	if put.Schema == nil && (put.Tags == nil && put.Compatibility == "" && put.Personal == nil || put.Upcaster != "") {
+		return Type{}, false, domain.Errorf(domain.CodeInvalidRequest, "schema", "give a schema; only tags, personal fields and the compatibility can be changed without one")
+	}
+	if put.Personal != nil {
+		if err := checkPointers(*put.Personal); err != nil {
+			return Type{}, false, err
+		}
 	}
 	ctx, end, err := s.config.Requests.Begin(ctx, tenant, putAdvice)
 	if err != nil {
@@ -263,11 +272,18 @@ func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kep
 	of := Type{Name: put.Type, Compatibility: compatibility}
 	newest := int64(len(before.Versions))
 	version := Version{Schema: put.Schema, By: put.By}
+	if put.Personal != nil {
+		version.Personal = *put.Personal
+	}
 	if newest > 0 {
 		latest := before.Newest()
+		samePersonal := put.Personal == nil || slices.Equal(*put.Personal, latest.Personal)
+		if put.Personal == nil {
+			version.Personal = latest.Personal
+		}
 		switch {
 		case equalTexts(latest.Schema, put.Schema):
-			if version.Schema = nil; compatibility == before.Compatibility && put.Upcaster == "" && (put.Tags == nil || *put.Tags == before.Tags) {
+			if version.Schema = nil; compatibility == before.Compatibility && put.Upcaster == "" && samePersonal && (put.Tags == nil || *put.Tags == before.Tags) {
 				return before, false, nil
 			}
 			if put.Upcaster != "" && newest > 1 && !latest.Breaking {
@@ -411,4 +427,30 @@ func summary(violations []domain.Violation) string {
 		fmt.Fprintf(&text, "; and %d more", more)
 	}
 	return text.String()
+}
+
+// Limits of the pointers to personal data.
+const (
+	maxPersonal      = 100
+	maxPersonalBytes = 1000 // of one
+)
+
+var validPointer = regexp.MustCompile(`^(/([^~]|~[01])*)?$`)
+
+func checkPointers(pointers []string) error {
+	if len(pointers) > maxPersonal {
+		return domain.Errorf(domain.CodeInvalidRequest, "personal", "there are %d pointers; at most %d are allowed: name an object to erase all of it", len(pointers), maxPersonal)
+	}
+	for i, pointer := range pointers {
+		where := fmt.Sprintf("personal[%d]", i)
+		switch {
+		case len(pointer) > maxPersonalBytes:
+			return domain.Errorf(domain.CodeInvalidRequest, where, "it has %d bytes; at most %d are allowed", len(pointer), maxPersonalBytes)
+		case !validPointer.MatchString(pointer):
+			return domain.Errorf(domain.CodeInvalidRequest, where, "%q is not a JSON Pointer; begin it with /, and write ~0 for ~ and ~1 for / in a name", domain.Clip(pointer, 60))
+		case slices.Contains(pointers[:i], pointer):
+			return domain.Errorf(domain.CodeInvalidRequest, where, "duplicate pointer %q", domain.Clip(pointer, 60))
+		}
+	}
+	return nil
 }

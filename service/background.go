@@ -38,6 +38,9 @@ func (p *Process) startBackground(ctx context.Context) {
 	start("follow changes of schemas", func(ctx context.Context) error {
 		return p.store.ListenSchemas(ctx, p.noticeSchemas)
 	})
+	start("follow erasures", func(ctx context.Context) error {
+		return p.store.ListenErasures(ctx, p.noticeErasures)
+	})
 	// Appends make snapshots due in every role.
 	start("take snapshots", p.states.Run)
 	for name, d := range p.databases {
@@ -103,6 +106,7 @@ func (p *Process) startBackground(ctx context.Context) {
 	start("remove events", p.retention.Run)
 	start("count stored events", (&limits.Counter{Store: p.store.LimitTables, Settings: p.limits, Owns: p.members.Owns, Log: p.log}).Run)
 	start("retag events", p.schemas.Run)
+	start("erase data subjects", p.subjects.Run)
 	start("follow changes of retention policies", func(ctx context.Context) error {
 		return p.store.ListenRetention(ctx, p.retention.Notice)
 	})

@@ -29,6 +29,7 @@ import (
 	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/erasure/subjects"
 	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/members"
 	"github.com/manifold-es/manifold/pg"
@@ -77,6 +78,7 @@ type Process struct {
 	rebuilds    *rebuild.Rebuilds
 	retention   *retention.Retention
 	sealer      *seal.Sealer
+	subjects    *subjects.Subjects
 	tails       *tail.Tails
 	groups      *group.Groups
 	webhooks    *webhook.Webhooks

@@ -108,7 +108,7 @@ func (s *side) path(path string) string {
 	return strings.NewReplacer(
 		"/admin/projections/{name}", "/admin/projections/everyones", "/admin/totals/{name}", "/admin/totals/everyones",
 		"{streamId}", "order-1", "{category}", "order", "{name}", "orders", "{documentId}", "order-1",
-		"{rebuildId}", s.rebuild, "{tenantId}", s.id, "{keyId}", s.spareKey, "{type}", "Placed", "{version}", "1",
+		"{rebuildId}", s.rebuild, "{subjectId}", "nobody", "{erasureId}", "01900000-0000-7000-8000-000000000001", "{tenantId}", s.id, "{keyId}", s.spareKey, "{type}", "Placed", "{version}", "1",
 		"{eventId}", sharedID, "{memberId}", s.member, "{secretId}", s.secret, "{projection}", "orders", "{key}", "order-1", "{position}", "1", "{id}", "4", "{command}", "Place", "{plan}", "of-"+s.mark,
 	).Replace(path)
 }
@@ -248,6 +248,12 @@ var tries = map[string]try{
 	"getWebhookReplay":    {status: []int{200}},
 	"cancelWebhookReplay": {status: []int{204}},
 	"deleteWebhook":       {status: []int{204}},
+	"eraseSubject":        {body: text(`{"reason":"%s","approval":true,"id":"01900000-0000-7000-8000-000000000001"}`), status: []int{202}, own: true},
+	"exportSubject":       {status: []int{200}},
+	"listErasures":        {status: []int{200}, own: true},
+	"getErasure":          {status: []int{200}, own: true},
+	"approveErasure":      {status: []int{403}},
+	"cancelErasure":       {status: []int{202}, own: true},
 	"putRetention":        {body: text(`{"maxAge":3153600000,"force":{"groups":[%q]}}`), status: []int{201}, own: true},
 	"getRetention":        {status: []int{200}, own: true},
 	"listRetention":       {status: []int{200}, own: true},
@@ -326,6 +332,7 @@ var sequence = []string{
 	"leaveSubscription", "deleteSubscription",
 	"putWebhook", "getWebhook", "listWebhooks", "pauseWebhook", "addWebhookSecret", "testWebhook", "listWebhookAttempts",
 	"startWebhookReplay", "getWebhookReplay", "cancelWebhookReplay", "removeWebhookSecret", "resumeWebhook",
+	"eraseSubject", "exportSubject", "listErasures", "getErasure", "approveErasure", "cancelErasure",
 	"putRetention", "getRetention", "listRetention", "runRetention", "getReports", "putReports",
 	"putUpcaster", "getUpcaster", "listUpcasters", "previewUpcaster", "deleteUpcaster",
 	"putSchema", "putSchemaRule", "getSchema", "getSchemaVersion", "listSchemas", "eventContract", "checkSchema", "deleteSchema",

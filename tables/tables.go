@@ -16,6 +16,7 @@ import (
 	"github.com/manifold-es/manifold/delivery/webhook"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/erasure"
+	"github.com/manifold-es/manifold/erasure/subjects"
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/limits"
 	"github.com/manifold-es/manifold/members"
@@ -59,6 +60,7 @@ type (
 	AggregateTables = aggregate.Postgres
 	KeyTables       = auth.Postgres
 	ErasureTables   = erasure.Postgres
+	SubjectTables   = subjects.Postgres
 	MemberTables    = members.Postgres
 	RetentionTables = retention.Postgres
 	SchemaTables    = schema.Postgres
@@ -82,6 +84,7 @@ type Tables struct {
 	*AggregateTables
 	*KeyTables
 	*ErasureTables
+	*SubjectTables
 	*MemberTables
 	*RetentionTables
 	*SchemaTables
@@ -118,6 +121,7 @@ func Open(ctx context.Context, c Config) (*Tables, error) {
 	t.SigningKeys = signing.New(db, c.Secrets)
 	t.SealTables = seal.NewPostgres(db, t.SigningKeys)
 	t.RetentionTables = retention.NewPostgres(db, t.Registry, t.GroupTables, t.SealTables)
+	t.SubjectTables = subjects.NewPostgres(db)
 	t.ErasureTables = erasure.NewPostgres(db, t.Registry, t.WebhookTables)
 	return t, nil
 }
@@ -127,4 +131,31 @@ func (t *Tables) Close() {
 	t.Log.Close()
 	t.GroupTables.Close()
 	t.DB.Close()
+}
+
+// SubjectOwners returns what removes, from each table that may quote events, what it has of a person's data. The decision
+// record 0115 goes through all tables.
+func (t *Tables) SubjectOwners() []subjects.Owner {
+	type forget = func(context.Context, domain.TenantID, []int64, []string) (int64, error)
+	byPosition := func(of func(context.Context, domain.TenantID, []int64) (int64, error)) forget {
+		return func(ctx context.Context, tenant domain.TenantID, positions []int64, _ []string) (int64, error) {
+			return of(ctx, tenant, positions)
+		}
+	}
+	ofTenant := func(of func(context.Context, domain.TenantID) (int64, error)) forget {
+		return func(ctx context.Context, tenant domain.TenantID, _ []int64, _ []string) (int64, error) {
+			return of(ctx, tenant)
+		}
+	}
+	return []subjects.Owner{
+		{Name: "snapshots and outcomes of commands", Forget: func(ctx context.Context, tenant domain.TenantID, _ []int64, streams []string) (int64, error) {
+			return t.ForgetStreams(ctx, tenant, streams)
+		}},
+		{Name: "texts of faults, parked documents and rebuilds", Forget: ofTenant(t.ForgetTexts)},
+		{Name: "reasons of dead letters and retries", Forget: byPosition(t.ForgetReasons)},
+		{Name: "attempts of webhooks", Forget: byPosition(t.ForgetAttempts)},
+		{Name: "messages of alerts", Forget: ofTenant(t.ForgetMessages)},
+		{Name: "totals", Forget: ofTenant(t.TotalTables.Forget)},
+		{Name: "failures of retaggings", Forget: ofTenant(t.ForgetFailures)},
+	}
 }

@@ -836,6 +836,77 @@ type DocumentList struct {
 	Explanation *Explanation `json:"explanation,omitempty"`
 }
 
+// Erasure defines model for Erasure.
+type Erasure struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id UUID `json:"id"`
+
+	// SubjectHash Hexadecimal SHA-256 of the erasure's id, a line feed and the subject's id.
+	SubjectHash string `json:"subjectHash"`
+	What        string `json:"what"`
+	Reason      string `json:"reason"`
+	RequestedBy string `json:"requestedBy"`
+	ApprovedBy  string `json:"approvedBy,omitempty"`
+
+	// State `awaiting-approval`, `running`, `done` or `cancelled`.
+	State string `json:"state"`
+
+	// Step What it does now: `events`, `derived`, `rows`, `settle`, `documents` or `receipt`.
+	Step string `json:"step"`
+
+	// Until The last position that it covers.
+	Until  int64         `json:"until"`
+	Counts ErasureCounts `json:"counts"`
+
+	// Problem Why it does not proceed.
+	Problem    string `json:"problem,omitempty"`
+	CreatedAt  Time   `json:"createdAt"`
+	ApprovedAt *Time  `json:"approvedAt,omitempty"`
+	FinishedAt *Time  `json:"finishedAt,omitempty"`
+
+	// Receipt A signed note (golang.org/x/mod/sumdb/note) whose text is JSON.
+	Receipt string `json:"receipt,omitempty"`
+}
+
+// ErasureCounts defines model for ErasureCounts.
+type ErasureCounts struct {
+	// Events Erased events of each type.
+	Events map[string]int64 `json:"events"`
+
+	// DerivedEvents Erased changes of documents and reports.
+	DerivedEvents int64 `json:"derivedEvents"`
+	Streams       int64 `json:"streams"`
+
+	// NamedStreams How many of the streams have the id in their name; it stays there.
+	NamedStreams int64 `json:"namedStreams"`
+
+	// Rows Other rows that were removed or changed, by what they are.
+	Rows map[string]int64 `json:"rows,omitempty"`
+
+	// Projections That were rebuilt for the tenant.
+	Projections []string `json:"projections"`
+}
+
+// ErasureList defines model for ErasureList.
+type ErasureList struct {
+	Erasures []Erasure `json:"erasures"`
+}
+
+// ErasurePreview defines model for ErasurePreview.
+type ErasurePreview struct {
+	// Events How many events of each type.
+	Events  map[string]int64 `json:"events"`
+	Streams int64            `json:"streams"`
+
+	// Projections That would be rebuilt for the tenant.
+	Projections []string `json:"projections"`
+
+	// Until The last position that would be covered.
+	Until int64 `json:"until"`
+}
+
 // Event defines model for Event.
 type Event struct {
 	// Id 36 characters, with hyphens.
@@ -864,13 +935,25 @@ type Event struct {
 
 	// Gap Why an event in its place in the log has no data: `data` is null, and `metadata` is not there. Projections step over it.
 	// `unreadable`: an earlier release took numbers in it that are too long to be printed. `redacted`: the operator has removed what could not be read.
+	// `erased`: it was erased with the data of a person.
 	Gap *EventGap `json:"gap,omitempty"`
+
+	// Erased Personal fields of the event's data are null because they were erased.
+	Erased *EventErasure `json:"erased,omitempty"`
+}
+
+// EventErasure Personal fields of the event's data are null because they were erased.
+type EventErasure struct {
+	// Erasure The last erasure that has changed the event.
+	Erasure UUID `json:"erasure"`
+	At      Time `json:"at"`
 }
 
 // EventGap Why an event in its place in the log has no data: `data` is null, and `metadata` is not there. Projections step over it.
 // `unreadable`: an earlier release took numbers in it that are too long to be printed. `redacted`: the operator has removed what could not be read.
+// `erased`: it was erased with the data of a person.
 type EventGap struct {
-	// Reason `unreadable` or `redacted`; there may be more in a later release.
+	// Reason `unreadable`, `redacted` or `erased`; there may be more in a later release.
 	Reason string `json:"reason"`
 
 	// Message For people.
@@ -1374,6 +1457,27 @@ type Named struct {
 // its clients' addresses: behind a proxy it needs the setting `proxies.trusted`.
 type Networks = []string
 
+// NewErasure defines model for NewErasure.
+type NewErasure struct {
+	// Id Of the erasure. A repeated request with it returns the erasure.
+	Id UUID `json:"id,omitempty"`
+
+	// Reason It is kept, so it must not contain personal data.
+	Reason string `json:"reason"`
+
+	// What personal: the fields that the schema of an event's type names in `personal`, and all data and metadata if it names none. data: all data and metadata.
+	What string `json:"what,omitempty"`
+
+	// DryRun Only return what would be touched.
+	DryRun bool `json:"dryRun,omitempty"`
+
+	// Approval Another actor must approve it. The setting `erasure.approval` requires that of all.
+	Approval bool `json:"approval,omitempty"`
+
+	// AcceptLoss Rebuild documents even if retention has removed events that they need. A repeated request can set it.
+	AcceptLoss bool `json:"acceptLoss,omitempty"`
+}
+
 // NewEvent At most 1 MiB of data and metadata together. U+0000 cannot be kept. A number has at most 309 digits before the decimal point and 340 after it, written without an exponent; written so, data and metadata have at most 2 MiB each.
 type NewEvent struct {
 	// Id Names the event permanently; repeating it appends nothing.
@@ -1465,6 +1569,9 @@ type NewSchema struct {
 
 	// Tags An expression of `event`, in its newest form, that gives a tag, a list of tags, or null. It may read `data`, `metadata`, `stream`, `category`, `key` and `type`. An empty one removes it. Without it, that of the type stays.
 	Tags *string `json:"tags,omitempty"`
+
+	// Personal JSON Pointers to the personal data in an event of the newest version: what erasing a person sets to null. An empty one means all data. None: everything is erased, with the metadata. Without it, those of the version before stay.
+	Personal *[]string `json:"personal,omitempty"`
 
 	// Upcaster The upcaster from the version before this one. The version is then a breaking one, and need not be compatible.
 	Upcaster *NewUpcaster `json:"upcaster,omitempty"`
@@ -2388,13 +2495,16 @@ type SchemaVersion struct {
 	Version int64 `json:"version"`
 
 	// Breaking An upcaster converts from the version before, with which it need not be compatible.
-	Breaking  bool   `json:"breaking"`
-	By        string `json:"by"`
-	CreatedAt Time   `json:"createdAt"`
+	Breaking bool `json:"breaking"`
+
+	// Personal JSON Pointers to the personal data. Missing: all of it is.
+	Personal  []string `json:"personal,omitempty"`
+	By        string   `json:"by"`
+	CreatedAt Time     `json:"createdAt"`
 }
 
 // Scope What a key may do: `events:append`, `events:read`, `events:consume`, `documents:read`, `projections:write`,
-// `subscriptions:write`, `tenant:admin` or `audit:read`. Those of events and subscriptions can be for some categories only:
+// `subscriptions:write`, `tenant:admin`, `audit:read`, `subjects:erase` or `subjects:read`. Those of events and subscriptions can be for some categories only:
 // `events:append:heartbeat.*`, where segments are what stands between dots, `*` is one of them and `**` any number, none as
 // well. `!events:read:billing.**` excludes categories from the scopes that follow it.
 //
@@ -3233,6 +3343,11 @@ type Category = string
 // Direction defines model for direction.
 type Direction string
 
+// ErasureId 36 characters, with hyphens.
+//
+// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+type ErasureId = UUID
+
 // EventCount defines model for eventCount.
 type EventCount = int64
 
@@ -3322,6 +3437,9 @@ type Since = Time
 
 // StreamId defines model for streamId.
 type StreamId = string
+
+// SubjectId defines model for subjectId.
+type SubjectId = string
 
 // TenantId 36 characters, with hyphens.
 //
@@ -3443,6 +3561,15 @@ type GetTotalsParams struct {
 type ListCursorsParams struct {
 	// Tenant With the operator's key, and needed there: the id of the tenant that is meant.
 	Tenant *OnBehalf `form:"tenant,omitempty" json:"tenant,omitempty"`
+}
+
+// ListErasuresParams defines parameters for ListErasures.
+type ListErasuresParams struct {
+	// PageSize The maximum number of items on a page.
+	PageSize *PageSize `form:"pageSize,omitempty" json:"pageSize,omitempty"`
+
+	// PageToken A token from a `Link` header. Clients must not build tokens.
+	PageToken *PageToken `form:"pageToken,omitempty" json:"pageToken,omitempty"`
 }
 
 // ListKeysParams defines parameters for ListKeys.
@@ -3831,6 +3958,9 @@ type CheckSchemaJSONRequestBody = SchemaCheck
 
 // TakeSnapshotJSONRequestBody defines body for TakeSnapshot for application/json ContentType.
 type TakeSnapshotJSONRequestBody = NewSnapshot
+
+// EraseSubjectJSONRequestBody defines body for EraseSubject for application/json ContentType.
+type EraseSubjectJSONRequestBody = NewErasure
 
 // PutSubscriptionJSONRequestBody defines body for PutSubscription for application/json ContentType.
 type PutSubscriptionJSONRequestBody = NewSubscription
@@ -4307,6 +4437,21 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	add("PUT", "/v1/reports", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodePutReports, operations.PutReports)
 	})
+	add("POST", "/v1/subjects/{subjectId}/erase", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeEraseSubject, operations.EraseSubject)
+	})
+	add("GET", "/v1/erasures", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListErasures, operations.ListErasures)
+	})
+	add("GET", "/v1/erasures/{erasureId}", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeGetErasure, operations.GetErasure)
+	})
+	add("POST", "/v1/erasures/{erasureId}/approve", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeApproveErasure, operations.ApproveErasure)
+	})
+	add("POST", "/v1/erasures/{erasureId}/cancel", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeCancelErasure, operations.CancelErasure)
+	})
 	add("GET", "/v1/retention", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeListRetention, operations.ListRetention)
 	})
@@ -4508,6 +4653,26 @@ type PutAggregateRequest struct {
 // ListCursorsRequest is the decoded request of an operation.
 type ListCursorsRequest struct {
 	Params ListCursorsParams
+}
+
+// ListErasuresRequest is the decoded request of an operation.
+type ListErasuresRequest struct {
+	Params ListErasuresParams
+}
+
+// GetErasureRequest is the decoded request of an operation.
+type GetErasureRequest struct {
+	ErasureId ErasureId
+}
+
+// ApproveErasureRequest is the decoded request of an operation.
+type ApproveErasureRequest struct {
+	ErasureId ErasureId
+}
+
+// CancelErasureRequest is the decoded request of an operation.
+type CancelErasureRequest struct {
+	ErasureId ErasureId
 }
 
 // ListKeysRequest is the decoded request of an operation.
@@ -4876,6 +5041,12 @@ type GetStateRequest struct {
 	Params   GetStateParams
 }
 
+// EraseSubjectRequest is the decoded request of an operation.
+type EraseSubjectRequest struct {
+	SubjectId SubjectId
+	Body      EraseSubjectJSONRequestBody
+}
+
 // ListSubscriptionsRequest is the decoded request of an operation.
 type ListSubscriptionsRequest struct {
 	Params ListSubscriptionsParams
@@ -5191,6 +5362,18 @@ type Operations[C any] interface {
 	// ListCursors List the cursors of groups and projections
 	// (GET /v1/cursors)
 	ListCursors(ctx context.Context, caller C, request ListCursorsRequest) (*Response, error)
+	// ListErasures List erasures
+	// (GET /v1/erasures)
+	ListErasures(ctx context.Context, caller C, request ListErasuresRequest) (*Response, error)
+	// GetErasure Get an erasure
+	// (GET /v1/erasures/{erasureId})
+	GetErasure(ctx context.Context, caller C, request GetErasureRequest) (*Response, error)
+	// ApproveErasure Approve an erasure
+	// (POST /v1/erasures/{erasureId}/approve)
+	ApproveErasure(ctx context.Context, caller C, request ApproveErasureRequest) (*Response, error)
+	// CancelErasure Cancel an erasure
+	// (POST /v1/erasures/{erasureId}/cancel)
+	CancelErasure(ctx context.Context, caller C, request CancelErasureRequest) (*Response, error)
 	// ListKeys List the keys of the caller's tenant
 	// (GET /v1/keys)
 	ListKeys(ctx context.Context, caller C, request ListKeysRequest) (*Response, error)
@@ -5389,6 +5572,9 @@ type Operations[C any] interface {
 	// GetState Get an aggregate's state
 	// (GET /v1/streams/{streamId}/state)
 	GetState(ctx context.Context, caller C, request GetStateRequest) (*Response, error)
+	// EraseSubject Erase a person's data
+	// (POST /v1/subjects/{subjectId}/erase)
+	EraseSubject(ctx context.Context, caller C, request EraseSubjectRequest) (*Response, error)
 	// ListSubscriptions List groups
 	// (GET /v1/subscriptions)
 	ListSubscriptions(ctx context.Context, caller C, request ListSubscriptionsRequest) (*Response, error)
@@ -5668,6 +5854,48 @@ func decodeListCursors(ctx echo.Context) (request ListCursorsRequest, err error)
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "tenant", ctx.QueryParams(), &request.Params.Tenant, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return request, invalidParameter("tenant", err)
+	}
+	return request, err
+}
+
+func decodeListErasures(ctx echo.Context) (request ListErasuresRequest, err error) {
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageSize", ctx.QueryParams(), &request.Params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageSize", err)
+	}
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pageToken", ctx.QueryParams(), &request.Params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return request, invalidParameter("pageToken", err)
+	}
+	return request, err
+}
+
+func decodeGetErasure(ctx echo.Context) (request GetErasureRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "erasureId", ctx.Param("erasureId"), &request.ErasureId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("erasureId", err)
+	}
+	return request, err
+}
+
+func decodeApproveErasure(ctx echo.Context) (request ApproveErasureRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "erasureId", ctx.Param("erasureId"), &request.ErasureId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("erasureId", err)
+	}
+	return request, err
+}
+
+func decodeCancelErasure(ctx echo.Context) (request CancelErasureRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "erasureId", ctx.Param("erasureId"), &request.ErasureId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("erasureId", err)
 	}
 	return request, err
 }
@@ -6523,6 +6751,17 @@ func decodeGetState(ctx echo.Context) (request GetStateRequest, err error) {
 	if err != nil {
 		return request, invalidParameter("acceptLoss", err)
 	}
+	return request, err
+}
+
+func decodeEraseSubject(ctx echo.Context) (request EraseSubjectRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "subjectId", ctx.Param("subjectId"), &request.SubjectId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("subjectId", err)
+	}
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
 	return request, err
 }
 

@@ -71,6 +71,9 @@ func content(b []byte, event *domain.Event) []byte {
 	if event.Gap != nil {
 		b = event.Gap.Append(append(b, `,"gap":`...))
 	}
+	if event.Erased != nil {
+		b = event.Erased.Append(append(b, `,"erased":`...))
+	}
 	return b
 }
 

@@ -19,7 +19,7 @@ type ImportLine struct {
 }
 
 // importFields are the fields of a line. The first three are required. An import ignores those that exports add.
-var importFields = []string{"stream", "type", "data", "id", "time", "metadata", "tags", "version", "position", "recordedAt", "gap"}
+var importFields = []string{"stream", "type", "data", "id", "time", "metadata", "tags", "version", "position", "recordedAt", "gap", "erased"}
 
 // ParseImportLine parses a line: either of schema ImportLine, or a CloudEvent. name is the import's, from which lines
 // without an id get one; it may be empty.
@@ -79,7 +79,7 @@ func parseOwnLine(text []byte, importName string, number int64) (ImportLine, err
 		case "gap":
 			var gap json.RawMessage
 			if gap, err = d.scan.Value(); err == nil && string(gap) != "null" {
-				err = domain.Errorf(domain.CodeInvalidRequest, name, "the event has no data, since it was unreadable or redacted when it was exported; leave the line out")
+				err = domain.Errorf(domain.CodeInvalidRequest, name, "the event has no data, since it was unreadable, redacted or erased when it was exported; leave the line out")
 			}
 		default: // a field of exports; the import assigns its own value
 			_, err = d.scan.Value()

@@ -38,7 +38,7 @@ tenant, which needs a key with the scope tenant:admin.`,
 }
 
 // keyScopes are the scopes of tenants' keys, for messages.
-const keyScopes = "events:append, events:read, events:consume, documents:read, projections:write, subscriptions:write, tenant:admin and audit:read"
+const keyScopes = "events:append, events:read, events:consume, documents:read, projections:write, subscriptions:write, tenant:admin, audit:read, subjects:erase and subjects:read"
 
 func keyCreate(to *connection, of *string) *cobra.Command {
 	var scopes, networks []string

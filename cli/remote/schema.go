@@ -47,6 +47,7 @@ are accepted (off, warn) or refused (enforce).`,
 
 func schemaPut(to *connection) *cobra.Command {
 	file, compatibility, upcaster, tags, rebuild := "", "", "", "", false
+	var personal []string
 	command := &cobra.Command{
 		Use:   "put TYPE [-f FILE]",
 		Short: "Add a version of a type's schema, or change its tags",
@@ -62,7 +63,10 @@ stored together. With --tags, an expression derives tags for events of the type,
 			if c.changed("tags") {
 				body.Tags = &tags
 			}
-			if file != "" || body.Tags == nil {
+			if c.changed("personal") {
+				body.Personal = &personal
+			}
+			if file != "" || body.Tags == nil && body.Personal == nil {
 				text, err := readSchema(file, c)
 				if err != nil {
 					return err
@@ -107,6 +111,7 @@ stored together. With --tags, an expression derives tags for events of the type,
 	fileFlag(command, &file, "the schema")
 	command.Flags().StringVar(&compatibility, "compatibility", "", "backward (default), forward, full, each also with -transitive, or none")
 	command.Flags().StringVar(&tags, "tags", "", "an expression that gives a tag, a list of tags, or null for an event; empty: derive none")
+	command.Flags().StringSliceVar(&personal, "personal", nil, "JSON Pointers to personal data, such as /email,/address: what erasing a person sets to null; empty: all data")
 	command.Flags().StringVar(&upcaster, "upcaster", "", "a file with the expression of an upcaster from the version before; - is standard input")
 	command.Flags().BoolVar(&rebuild, "rebuild", false, "with --upcaster: rebuild the affected projections")
 	checkFlags(command, []string{"rebuild", "upcaster"}, func(given, missing []string) error {

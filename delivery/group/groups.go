@@ -47,6 +47,7 @@ type Groups struct {
 	byTenant map[domain.TenantID]map[string]*group
 	closed   bool
 
+	erased  atomic.Int64   // how often stored events have changed
 	running sync.WaitGroup // the partitions' goroutines
 	memory  memoryBudget
 
@@ -294,6 +295,13 @@ func (g *Groups) Wake(head domain.Head) {
 			gr.wakeReceives(false)
 		}
 	}
+}
+
+// Forget reports that stored events of a tenant have changed, because a person's data was erased. Partitions drop the
+// events that they have read ahead when they load their ledgers again, which ForgetReasons makes them do.
+func (g *Groups) Forget(tenant domain.TenantID) {
+	g.erased.Add(1)
+	g.Notice(tenant, "")
 }
 
 // Notice reports that a group may have something to deliver, because another process has changed it, for example. The

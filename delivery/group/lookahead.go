@@ -22,8 +22,9 @@ const (
 	aheadWindow = 50_000
 )
 
-// lookahead holds the next new events of one partition of a group, in the log's order. The log does not change, so they
-// stay valid whatever becomes of a step: events taken by a step that was not saved are taken again. Only one goroutine
+// lookahead holds the next new events of one partition of a group, in the log's order. The log does not change, unless
+// a person's data is erased, so they stay valid whatever becomes of a step: events taken by a step that was not saved are
+// taken again. Only one goroutine
 // may use it. A read may run in the background.
 type lookahead struct {
 	log        *sharedReads
@@ -50,7 +51,12 @@ type lookahead struct {
 	filterTime time.Duration // maxFilterTime, except in tests
 
 	reading chan logRead // receives the result of the running read; nil: none
+
+	erased int64 // of groups.erased: events may have changed since
 }
+
+// forget makes the next seekTo read all events again.
+func (a *lookahead) forget() { a.from, a.scanned = -1, -1 }
 
 // logRead is the result of a read.
 type logRead struct {

@@ -229,3 +229,24 @@ func (c deadLetterChange) do(ctx context.Context, tx pgx.Tx, tenant domain.Tenan
 	}
 	return changed, nil
 }
+
+// ForgetReasons removes the reasons of the dead letters and retries of the events at positions, because they may quote the
+// events. It returns how many rows it has changed.
+func (s *Postgres) ForgetReasons(ctx context.Context, tenant domain.TenantID, positions []int64) (changed int64, err error) {
+	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+		letters, err := pg.Exec(ctx, tx, "remove the reasons of dead letters",
+			"update dead_letters d set reason = '' where d.tenant_id = $1 and d.position = any ($2::bigint[]) and d.reason <> ''", tenant, positions)
+		if err != nil {
+			return err
+		}
+		retries, err := pg.Exec(ctx, tx, "remove the reasons of retries",
+			"update subscription_retries r set reason = '' where r.tenant_id = $1 and r.position = any ($2::bigint[]) and r.reason <> ''", tenant, positions)
+		if changed = letters + retries; err != nil {
+			return err
+		}
+		// Whoever has a ledger, or events that were read ahead of it, in memory reads both again.
+		_, err = pg.Exec(ctx, tx, "give the ledgers another revision", "update subscription_ledgers l set revision = l.revision + 1 where l.tenant_id = $1", tenant)
+		return err
+	})
+	return changed, err
+}

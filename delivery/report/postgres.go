@@ -134,3 +134,9 @@ func (s *Postgres) deleteAlert(ctx context.Context, tenant domain.TenantID, a al
 		tenant, string(a.kind), a.name, a.openedID)
 	return err
 }
+
+// ForgetMessages removes what a tenant's alerts quote of events and documents.
+func (s *Postgres) ForgetMessages(ctx context.Context, tenant domain.TenantID) (int64, error) {
+	return pg.ExecUnder(ctx, s.db.App, tenant, "remove the messages of alerts",
+		"update alerts a set data = a.data - 'message' where a.tenant_id = $1 and a.data ? 'message'", tenant)
+}

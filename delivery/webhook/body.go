@@ -73,6 +73,9 @@ func appendEvent(b []byte, event *domain.Event) []byte {
 	if event.Gap != nil {
 		b = event.Gap.Append(append(b, `,"gap":`...))
 	}
+	if event.Erased != nil {
+		b = event.Erased.Append(append(b, `,"erased":`...))
+	}
 	if !event.OccurredAt.IsZero() {
 		b = appendTime(b, "occurredAt", event.OccurredAt)
 	}

@@ -96,3 +96,9 @@ func scanAttempt(row pgx.CollectableRow) (Attempt, error) {
 	a.Took = time.Duration(took) * time.Microsecond
 	return a, err
 }
+
+// ForgetAttempts removes the attempts to send the events at positions: receivers' answers may quote them.
+func (s *Postgres) ForgetAttempts(ctx context.Context, tenant domain.TenantID, positions []int64) (int64, error) {
+	return pg.ExecUnder(ctx, s.db.App, tenant, "remove attempts",
+		"delete from webhook_attempts a where a.tenant_id = $1 and a.position = any ($2::bigint[])", tenant, positions)
+}

@@ -175,3 +175,32 @@ func deleteFault(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id doma
 		tenant, id.Owner, id.Name, build)
 	return err
 }
+
+// erasedText replaces texts that may quote events or documents.
+const erasedText = "erased with the data of a person"
+
+// ForgetTexts removes what a tenant's faults, parked documents, skipped events and rebuilds quote of events and documents.
+// The faults themselves stay; the next attempt describes them again. It returns how many rows it has changed.
+func (s *Registry) ForgetTexts(ctx context.Context, tenant domain.TenantID) (changed int64, err error) {
+	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+		for _, sql := range [...]string{
+			"update faults f set message = $2, before = null where f.tenant_id = $1 and (f.message <> $2 or f.before is not null)",
+			"update parked_documents d set message = $2, before = null where d.tenant_id = $1 and (d.message <> $2 or d.before is not null)",
+			"update skipped_events e set message = $2 where e.tenant_id = $1 and e.message <> $2",
+			"update tenant_builds b set fault = $2 where b.tenant_id = $1 and b.fault <> $2",
+			`update rebuilds r set error = case when r.error is not null then $2::text end, difference = r.difference - 'examples', faulted = r.faulted - 'first'
+			where r.tenant_id = $1 and (r.error <> $2 or r.difference ? 'examples' or r.faulted ? 'first')`,
+		} {
+			rows, err := pg.Exec(ctx, tx, "remove what faults quote", sql, tenant, erasedText)
+			if err != nil {
+				return err
+			}
+			changed += rows
+		}
+		return nil
+	})
+	if err != nil {
+		return changed, err
+	}
+	return changed, s.ForgetExamples(ctx, tenant)
+}

@@ -211,3 +211,15 @@ func orNoLimit(limit int) *int {
 	}
 	return &limit
 }
+
+// Forget removes a tenant's totals: documents from which they were computed have changed. They are computed again.
+func (s *Postgres) Forget(ctx context.Context, tenant domain.TenantID) (removed int64, err error) {
+	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+		if _, err := pg.Exec(ctx, tx, "remove the totals of a tenant", "delete from totals as t where t.tenant_id = $1", tenant); err != nil {
+			return err
+		}
+		removed, err = pg.Exec(ctx, tx, "remove the sums of a tenant", "delete from total_sums as t where t.tenant_id = $1", tenant)
+		return err
+	})
+	return removed, err
+}

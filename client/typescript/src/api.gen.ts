@@ -195,6 +195,7 @@ export interface Event {
   occurredAt?: string;
   recordedAt: string;
   gap?: EventGap;
+  erased?: EventErasure;
 }
 
 export interface Redaction {
@@ -205,9 +206,10 @@ export interface Redaction {
 /**
  * Why an event in its place in the log has no data: `data` is null, and `metadata` is not there. Projections step over it.
  * `unreadable`: an earlier release took numbers in it that are too long to be printed. `redacted`: the operator has removed what could not be read.
+ * `erased`: it was erased with the data of a person.
  */
 export interface EventGap {
-  /** `unreadable` or `redacted`; there may be more in a later release. */
+  /** `unreadable`, `redacted` or `erased`; there may be more in a later release. */
   reason: string;
   /** For people. */
   message: string;
@@ -806,6 +808,8 @@ export interface NewSchema {
   compatibility?: SchemaCompatibility;
   /** An expression of `event`, in its newest form, that gives a tag, a list of tags, or null. It may read `data`, `metadata`, `stream`, `category`, `key` and `type`. An empty one removes it. Without it, that of the type stays. */
   tags?: string;
+  /** JSON Pointers to the personal data in an event of the newest version: what erasing a person sets to null. An empty one means all data. None: everything is erased, with the metadata. Without it, those of the version before stay. */
+  personal?: string[];
   /** The upcaster from the version before this one. The version is then a breaking one, and need not be compatible. */
   upcaster?: NewUpcaster;
 }
@@ -820,6 +824,8 @@ export interface SchemaVersion {
   version: number;
   /** An upcaster converts from the version before, with which it need not be compatible. */
   breaking: boolean;
+  /** JSON Pointers to the personal data. Missing: all of it is. */
+  personal?: string[];
   by: string;
   createdAt: string;
 }
@@ -1473,7 +1479,7 @@ export type TenantUsage = {
 
 /**
  * What a key may do: `events:append`, `events:read`, `events:consume`, `documents:read`, `projections:write`,
- * `subscriptions:write`, `tenant:admin` or `audit:read`. Those of events and subscriptions can be for some categories only:
+ * `subscriptions:write`, `tenant:admin`, `audit:read`, `subjects:erase` or `subjects:read`. Those of events and subscriptions can be for some categories only:
  * `events:append:heartbeat.*`, where segments are what stands between dots, `*` is one of them and `**` any number, none as
  * well. `!events:read:billing.**` excludes categories from the scopes that follow it.
  */
@@ -1957,6 +1963,80 @@ export interface ReportsRequest {
   maxLag?: number;
 }
 
+export interface NewErasure {
+  /** Of the erasure. A repeated request with it returns the erasure. */
+  id?: UUID;
+  /** It is kept, so it must not contain personal data. */
+  reason: string;
+  /** personal: the fields that the schema of an event's type names in `personal`, and all data and metadata if it names none. data: all data and metadata. */
+  what?: "personal" | "data";
+  /** Only return what would be touched. */
+  dryRun?: boolean;
+  /** Another actor must approve it. The setting `erasure.approval` requires that of all. */
+  approval?: boolean;
+  /** Rebuild documents even if retention has removed events that they need. A repeated request can set it. */
+  acceptLoss?: boolean;
+}
+
+export interface ErasurePreview {
+  /** How many events of each type. */
+  events: Record<string, number>;
+  streams: number;
+  /** That would be rebuilt for the tenant. */
+  projections: string[];
+  /** The last position that would be covered. */
+  until: number;
+}
+
+export interface ErasureCounts {
+  /** Erased events of each type. */
+  events: Record<string, number>;
+  /** Erased changes of documents and reports. */
+  derivedEvents: number;
+  streams: number;
+  /** How many of the streams have the id in their name; it stays there. */
+  namedStreams: number;
+  /** Other rows that were removed or changed, by what they are. */
+  rows?: Record<string, number>;
+  /** That were rebuilt for the tenant. */
+  projections: string[];
+}
+
+export interface Erasure {
+  id: UUID;
+  /** Hexadecimal SHA-256 of the erasure's id, a line feed and the subject's id. */
+  subjectHash: string;
+  what: string;
+  reason: string;
+  requestedBy: string;
+  approvedBy?: string;
+  /** `awaiting-approval`, `running`, `done` or `cancelled`. */
+  state: string;
+  /** What it does now: `events`, `derived`, `rows`, `settle`, `documents` or `receipt`. */
+  step: string;
+  /** The last position that it covers. */
+  until: number;
+  counts: ErasureCounts;
+  /** Why it does not proceed. */
+  problem?: string;
+  createdAt: string;
+  approvedAt?: string;
+  finishedAt?: string;
+  /** A signed note (golang.org/x/mod/sumdb/note) whose text is JSON. */
+  receipt?: string;
+}
+
+export interface ErasureList {
+  erasures: Erasure[];
+}
+
+/** Personal fields of the event's data are null because they were erased. */
+export interface EventErasure {
+  /** The last erasure that has changed the event. */
+  erasure: UUID;
+  at: string;
+}
+
 export interface RetentionList {
   policies: RetentionPolicy[];
 }
@@ -2328,6 +2408,12 @@ export const operations = {
   leaveSubscription: { method: "DELETE", path: "/v1/subscriptions/{name}/members/{memberId}", repeatable: true },
   getReports: { method: "GET", path: "/v1/reports", repeatable: true },
   putReports: { method: "PUT", path: "/v1/reports", repeatable: true },
+  eraseSubject: { method: "POST", path: "/v1/subjects/{subjectId}/erase", repeatable: true },
+  exportSubject: { method: "GET", path: "/v1/subjects/{subjectId}/export", repeatable: true, raw: true },
+  listErasures: { method: "GET", path: "/v1/erasures", query: ["pageSize", "pageToken"], repeatable: true },
+  getErasure: { method: "GET", path: "/v1/erasures/{erasureId}", repeatable: true },
+  approveErasure: { method: "POST", path: "/v1/erasures/{erasureId}/approve", repeatable: true },
+  cancelErasure: { method: "POST", path: "/v1/erasures/{erasureId}/cancel", repeatable: true },
   listRetention: { method: "GET", path: "/v1/retention", repeatable: true },
   getRetention: { method: "GET", path: "/v1/retention/{category}", repeatable: true },
   putRetention: { method: "PUT", path: "/v1/retention/{category}", repeatable: true },
@@ -2848,6 +2934,14 @@ export interface AckEventOptions extends CallOptions {
 
 /** Options of {@link Operations.listDeadLetters}. */
 export interface ListDeadLettersOptions extends CallOptions {
+  /** The maximum number of items on a page. */
+  pageSize?: number;
+  /** A token from a `Link` header. Clients must not build tokens. */
+  pageToken?: string;
+}
+
+/** Options of {@link Operations.listErasures}. */
+export interface ListErasuresOptions extends CallOptions {
   /** The maximum number of items on a page. */
   pageSize?: number;
   /** A token from a `Link` header. Clients must not build tokens. */
@@ -3964,6 +4058,58 @@ export abstract class Operations {
    */
   putReports(body: ReportsRequest, options: CallOptions = {}): Promise<Reports> {
     return this.send(operations.putReports, [], options, body);
+  }
+
+  /**
+   * Erase a person's data.
+   *
+   * Erases the data of all events up to the head of the log that have the tag `subject:` and the id, and everything that was made from it. Each event
+   * keeps its id, place, type and times, and loses the tag. Later events are new data. Erasing cannot be undone; try it with `dryRun`. To repeat a request
+   * safely, give it an `id`.
+   */
+  eraseSubject(subjectId: string, body: NewErasure, options: CallOptions = {}): Promise<ErasurePreview | Erasure> {
+    return this.send(operations.eraseSubject, [subjectId], options, body);
+  }
+
+  /**
+   * Export a person's data.
+   *
+   * Returns the events that have the tag `subject:` and the id, as other exports do.
+   */
+  exportSubject(subjectId: string, options: CallOptions = {}): Promise<Response> {
+    return this.send(operations.exportSubject, [subjectId], options);
+  }
+
+  /** List erasures. */
+  listErasures(options: ListErasuresOptions = {}): Promise<ErasureList> {
+    return this.send(operations.listErasures, [], options);
+  }
+
+  /**
+   * Get an erasure.
+   *
+   * A finished erasure has its receipt: a note that the service has signed.
+   */
+  getErasure(erasureId: UUID, options: CallOptions = {}): Promise<Erasure> {
+    return this.send(operations.getErasure, [erasureId], options);
+  }
+
+  /**
+   * Approve an erasure.
+   *
+   * The erasure begins. Who has requested it cannot approve it.
+   */
+  approveErasure(erasureId: UUID, options: CallOptions = {}): Promise<Erasure> {
+    return this.send(operations.approveErasure, [erasureId], options);
+  }
+
+  /**
+   * Cancel an erasure.
+   *
+   * Only one that awaits approval can be cancelled. Otherwise the answer is 409.
+   */
+  cancelErasure(erasureId: UUID, options: CallOptions = {}): Promise<Erasure> {
+    return this.send(operations.cancelErasure, [erasureId], options);
   }
 
   /** List retention policies. */

@@ -1,0 +1,180 @@
+package subjects
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/projection/registry"
+	"github.com/manifold-es/manifold/rebuild"
+	"github.com/manifold-es/manifold/signing"
+)
+
+// Owner removes what a table has of erased events.
+type Owner struct {
+	Name string // of the rows, for the receipt
+	// Forget removes what the table has of the events at positions, which are in the streams, and returns how many rows it
+	// has changed. Positions and streams may be empty.
+	Forget func(ctx context.Context, tenant domain.TenantID, positions []int64, streams []string) (int64, error)
+}
+
+// Config configures Subjects. All fields but the last ones, from Approval on, are required.
+type Config struct {
+	Store    *Postgres
+	Events   *eventlog.Log
+	Registry *registry.Registry
+	Catalog  *projection.Catalog
+	Rebuilds *rebuild.Rebuilds
+	Drivers  map[string]drivers.Driver // by the name of the database
+	Owners   []Owner
+	// Personal returns the function for eventlog.Erasing.Personal.
+	Personal func(ctx context.Context, tenant domain.TenantID) (func(eventType string, version int64) []string, error)
+	Keys     *signing.Keys              // sign the receipt
+	Owns     func(domain.TenantID) bool // whether this process works for the tenant
+
+	Approval bool          // every erasure must be approved by a second actor
+	Backups  time.Duration // how long backups are kept
+	// Settle is how long work that began before the log was erased may continue. It must be longer than requests, saves and
+	// folds may take, and than memory keeps what it does not compare with the log. 0: one minute.
+	Settle time.Duration
+	Every  time.Duration // between two looks for work; 0: 5 s
+	Log    *slog.Logger
+}
+
+// Subjects erases data subjects. All methods may be called concurrently.
+type Subjects struct {
+	config Config
+	work   chan struct{}
+}
+
+// New returns Subjects.
+func New(config Config) *Subjects {
+	config.Settle = cmp.Or(config.Settle, time.Minute)
+	config.Every = cmp.Or(config.Every, 5*time.Second)
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Subjects{config: config, work: make(chan struct{}, 1)}
+}
+
+// Request asks for the erasure of a subject.
+type Request struct {
+	ID         domain.UUID // of the erasure; zero: a new one. A repeated request with the id returns the erasure
+	Subject    string
+	What       What // empty: Personal
+	Reason     string
+	Approval   bool // another actor must approve it
+	AcceptLoss bool // see rebuild; a repeated request may set it
+	By         Actor
+}
+
+func (r *Request) check() error {
+	if err := CheckSubject(r.Subject); err != nil {
+		return err
+	}
+	if r.What = cmp.Or(r.What, Personal); r.What != Personal && r.What != Data {
+		return domain.Errorf(domain.CodeInvalidRequest, "what", "unknown value %q; give personal or data", domain.Clip(string(r.What), 20))
+	}
+	return checkReason(r.Reason, r.Subject)
+}
+
+// Request stores an erasure of all events that the log has now; Run carries it out. Later events of the subject are new
+// data. added is false for a repeated request. The error is domain.CodeConflict if the id is that of another request.
+func (s *Subjects) Request(ctx context.Context, tenant domain.TenantID, r Request) (e Erasure, added bool, err error) {
+	if err := r.check(); err != nil {
+		return Erasure{}, false, err
+	}
+	head, err := s.config.Events.Head(ctx, tenant)
+	if err != nil {
+		return Erasure{}, false, err
+	}
+	e = Erasure{
+		ID: r.ID, What: r.What, Reason: r.Reason, AcceptLoss: r.AcceptLoss, RequestedBy: r.By, State: Running, Until: head.Position, subject: r.Subject,
+	}
+	if e.ID == (domain.UUID{}) {
+		e.ID = domain.NewUUID()
+	}
+	if r.Approval || s.config.Approval {
+		e.State = AwaitingApproval
+	}
+	e.SubjectHash = HashSubject(e.ID, r.Subject)
+	kept, added, err := s.config.Store.put(ctx, tenant, e)
+	switch {
+	case err != nil:
+		return Erasure{}, false, err
+	case !bytes.Equal(kept.SubjectHash, e.SubjectHash) || kept.What != r.What:
+		return Erasure{}, false, domain.Errorf(domain.CodeConflict, "id", "erasure %s is of another subject, or of something else; use a new id", e.ID)
+	case !added && r.AcceptLoss && !kept.AcceptLoss:
+		if err := s.config.Store.acceptLoss(ctx, tenant, e.ID); err != nil {
+			return Erasure{}, false, err
+		}
+		kept.AcceptLoss = true
+	}
+	s.wake()
+	return kept, added, nil
+}
+
+// Touched is what an erasure would touch.
+type Touched struct {
+	Events      []eventlog.TaggedType
+	Streams     int64
+	Projections []string // that would be rebuilt
+	Until       int64
+}
+
+// DryRun returns what an erasure would touch. It changes nothing.
+func (s *Subjects) DryRun(ctx context.Context, tenant domain.TenantID, r Request) (Touched, error) {
+	if err := r.check(); err != nil {
+		return Touched{}, err
+	}
+	head, err := s.config.Events.Head(ctx, tenant)
+	if err != nil {
+		return Touched{}, err
+	}
+	touched := Touched{Until: head.Position}
+	if touched.Events, touched.Streams, err = s.config.Events.CountTagged(ctx, tenant, TagOf(r.Subject), head.Position); err != nil {
+		return Touched{}, err
+	}
+	kinds, err := s.config.Events.TaggedKinds(ctx, tenant, TagOf(r.Subject), head.Position)
+	if err != nil {
+		return Touched{}, err
+	}
+	affected, err := s.affected(ctx, tenant, kinds)
+	touched.Projections = namesOf(affected)
+	return touched, err
+}
+
+// Approve lets an erasure begin that awaits approval. An actor cannot approve what it has requested.
+func (s *Subjects) Approve(ctx context.Context, tenant domain.TenantID, id domain.UUID, by Actor) (Erasure, error) {
+	e, err := s.config.Store.decide(ctx, tenant, id, by, Running)
+	s.wake()
+	return e, err
+}
+
+// Cancel ends an erasure that awaits approval.
+func (s *Subjects) Cancel(ctx context.Context, tenant domain.TenantID, id domain.UUID, by Actor) (Erasure, error) {
+	return s.config.Store.decide(ctx, tenant, id, by, Cancelled)
+}
+
+// Erasure returns an erasure, or domain.CodeNotFound.
+func (s *Subjects) Erasure(ctx context.Context, tenant domain.TenantID, id domain.UUID) (Erasure, error) {
+	return s.config.Store.Erasure(ctx, tenant, id)
+}
+
+// Erasures returns a tenant's erasures before the one with an id (zero: all), the newest first, at most limit.
+func (s *Subjects) Erasures(ctx context.Context, tenant domain.TenantID, before domain.UUID, limit int) ([]Erasure, error) {
+	return s.config.Store.Erasures(ctx, tenant, before, limit)
+}
+
+func (s *Subjects) wake() {
+	select {
+	case s.work <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,353 @@
+package subjects_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/postgres"
+	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/erasure/subjects"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/rebuild"
+	"github.com/manifold-es/manifold/tables"
+	"github.com/manifold-es/manifold/tables/tablestest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// process is what one process runs.
+type process struct {
+	db       pgtest.DB
+	store    *tables.Tables
+	catalog  *projection.Catalog
+	subjects *subjects.Subjects
+}
+
+// start opens a database and starts a process on it, except for the erasures.
+func start(t *testing.T, change func(*subjects.Config)) *process {
+	t.Helper()
+	s, db := tablestest.Open(t)
+	driver, err := postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleDocuments), MaxConns: 4, Log: quiet})
+	tablestest.Must(t, err)
+	byName := map[string]drivers.Driver{"default": driver}
+	t.Cleanup(driver.Close)
+	store := projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}
+	progress := projection.NewProgress()
+	catalog := projection.NewCatalog(projection.CatalogConfig{Store: store, Drivers: byName, Progress: progress, Keep: time.Hour, Log: quiet})
+	runner := projection.NewRunner(projection.RunnerConfig{Store: store, Drivers: byName, Progress: progress, Poll: 100 * time.Millisecond, Log: quiet})
+	rebuilds := rebuild.New(rebuild.Config{Store: store, Drivers: byName, Catalog: catalog, Keep: time.Hour, Poll: 50 * time.Millisecond, Log: quiet})
+	config := subjects.Config{
+		Store: s.SubjectTables, Events: s.Log, Registry: s.Registry, Catalog: catalog, Rebuilds: rebuilds, Drivers: byName, Owners: s.SubjectOwners(),
+		Personal: s.Personal, Keys: s.SigningKeys, Owns: func(domain.TenantID) bool { return true },
+		Settle: time.Millisecond, Every: 20 * time.Millisecond, Log: quiet,
+	}
+	if change != nil {
+		change(&config)
+	}
+	p := &process{db, s, catalog, subjects.New(config)}
+	ctx, stop := context.WithCancel(context.Background())
+	parts := []func(context.Context) error{runner.Run, rebuilds.Run,
+		func(ctx context.Context) error { return s.Listen(ctx, runner.Wake) },
+		func(ctx context.Context) error {
+			return s.ListenProjections(ctx, func() { runner.Refresh(); rebuilds.Wake() })
+		},
+	}
+	done := make(chan error, len(parts))
+	for _, part := range parts {
+		go func() { done <- part(ctx) }()
+	}
+	t.Cleanup(func() {
+		stop()
+		for range parts {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return p
+}
+
+// world is what is known about a tenant whose log has a person's data.
+type world struct {
+	tenant  domain.TenantID
+	markers []string // the person's data
+	before  []domain.Event
+}
+
+const person = "ada-1815"
+
+// fill gives a tenant a person's data in every table that may have some.
+func (p *process) fill(t *testing.T) *world {
+	t.Helper()
+	ctx, s := t.Context(), p.store
+	w := &world{tenant: tablestest.NewTenant(t, s)}
+	marker := func() string {
+		text := fmt.Sprintf("secret%016x", rand.Uint64())
+		w.markers = append(w.markers, text)
+		return text
+	}
+	email, street, note, agent, quoted := marker(), marker(), marker(), marker(), marker()
+	super := p.db.Pool(t, pgtest.RoleSuperuser, 1)
+	execute := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := super.Exec(ctx, sql, args...); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	execute("insert into manifold.schema_types (tenant_id, event_type, compatibility) values ($1, 'Registered', 'backward')", w.tenant)
+	execute(`insert into manifold.schema_versions (tenant_id, event_type, version, schema, breaking, revision, by, personal)
+		values ($1, 'Registered', 1, '{}', false, 1, 'test', '["/email", "/addresses/0", "/missing/~1x"]')`, w.tenant)
+	registered := domain.NewEvent{
+		ID: domain.NewEventID(), Type: "Registered", Data: json.RawMessage(`{"email":"` + email + `","addresses":[{"street":"` + street + `"}],"plan":"gold","n":1.50}`),
+		Tags: []string{"plan:gold", "subject:" + person},
+	}
+	noted := domain.NewEvent{ID: domain.NewEventID(), Type: "Noted", Data: json.RawMessage(`{"text":"` + note + `"}`), Metadata: json.RawMessage(`{"agent":"` + agent + `"}`), Tags: []string{"subject:" + person}}
+	other := domain.NewEvent{ID: domain.NewEventID(), Type: "Registered", Data: json.RawMessage(`{"email":"someone@example.com","plan":"iron"}`), Tags: []string{"subject:someone-else"}}
+	tablestest.Append(t, s, w.tenant, domain.Append{Streams: []domain.StreamAppend{
+		{Stream: "customer-1", Expected: domain.Any, Events: []domain.NewEvent{registered, noted}},
+		{Stream: "customer-2", Expected: domain.Any, Events: []domain.NewEvent{other}},
+	}})
+	// What the service makes of events.
+	change := func(data string, tags ...string) domain.NewEvent {
+		return domain.NewEvent{ID: domain.NewEventID(), Type: "own.changed", Data: json.RawMessage(data), Tags: tags}
+	}
+	tablestest.Append(t, s, w.tenant, domain.Append{Streams: []domain.StreamAppend{
+		{Stream: "own.changed-customer-1", Expected: domain.Any, Events: []domain.NewEvent{
+			change(`{"document":{"email":"` + email + `"}}`), change(`{"document":{"email":"`+email+`"}}`, domain.CauseTag(registered.ID)),
+		}},
+		{Stream: "own.changed-customer-2", Expected: domain.Any, Events: []domain.NewEvent{change(`{"document":{"plan":"iron"}}`)}},
+		{Stream: "dlq.mail-1", Expected: domain.Any, Events: []domain.NewEvent{{ID: domain.NewEventID(), Type: "EventDeadLettered", Data: json.RawMessage(`{"reason":"` + quoted + `"}`), Tags: []string{domain.CauseTag(noted.ID)}}}},
+	}})
+	w.before = tablestest.WholeLog(t, s, w.tenant)
+	execute("insert into manifold.snapshots (tenant_id, stream_id, tag, version, state) values ($1, 'customer-1', 'x', 1, $2)", w.tenant, `{"email":"`+email+`"}`)
+	execute("insert into manifold.command_outcomes (tenant_id, outcome_id, outcome) values ($1, gen_random_uuid(), $2)", w.tenant, `{"rejected":"`+email+`"}`)
+	execute("insert into manifold.faults (tenant_id, owner, name, build, position, event_id, message, before) values ($1, $1, 'gone', 99, 1, gen_random_uuid(), $2, $3)", w.tenant, quoted, `{"email":"`+email+`"}`)
+	execute("insert into manifold.skipped_events (tenant_id, owner, name, version, position, event_id, message, reason, by) values ($1, $1, 'gone', 1, 1, gen_random_uuid(), $2, '', '')", w.tenant, quoted)
+	execute(`insert into manifold.dead_letters (tenant_id, name, position, partition, event_id, stream_id, stream_version, event_type, attempt, base, replays, reason, first_parked_at, parked_at)
+		values ($1, 'mail', 1, 0, gen_random_uuid(), 'customer-1', 1, 'Registered', 1, 0, 0, $2, now(), now())`, w.tenant, quoted)
+	execute(`insert into manifold.webhook_attempts (tenant_id, name, attempt_id, event_id, event_type, position, attempt, replay, outcome, status, took, error, excerpt, at)
+		values ($1, 'mail', gen_random_uuid(), gen_random_uuid(), 'Registered', 1, 1, false, 'failed', 500, 1, '', $2, now())`, w.tenant, quoted)
+	execute("insert into manifold.total_sums (tenant_id, name, key, field, total, documents) values ($1, 'all', $2, '', 1, 1)", w.tenant, email)
+	execute("insert into manifold.alerts (tenant_id, kind, name, episode, data, opened_id) values ($1, 'stopped', 'x', '', $2, gen_random_uuid())", w.tenant, `{"message":"`+quoted+`"}`)
+	execute("insert into manifold.stored_events (tenant_id) values ($1)", w.tenant)
+	own := domain.Definition{Name: "own", On: map[string]string{"Registered": `{"email": event.data.email, "plan": event.data.plan}`}}
+	_, err := p.catalog.Create(ctx, w.tenant, own, "test")
+	tablestest.Must(t, err)
+	return w
+}
+
+// dump returns all rows of all tables as text.
+func (p *process) dump(t *testing.T) string {
+	t.Helper()
+	super := p.db.Pool(t, pgtest.RoleSuperuser, 1)
+	rows, err := super.Query(t.Context(), `select format('select %L || t::text from %I.%I as t', table_schema || '.' || table_name || ': ', table_schema, table_name)
+		from information_schema.tables where table_schema like 'manifold%' and table_type = 'BASE TABLE'`)
+	tablestest.Must(t, err)
+	var statements []string
+	for rows.Next() {
+		var statement string
+		tablestest.Must(t, rows.Scan(&statement))
+		statements = append(statements, statement)
+	}
+	tablestest.Must(t, rows.Err())
+	var all strings.Builder
+	for _, statement := range statements {
+		rows, err := super.Query(t.Context(), statement)
+		tablestest.Must(t, err)
+		for rows.Next() {
+			var row string
+			tablestest.Must(t, rows.Scan(&row))
+			all.WriteString(row + "\n")
+		}
+		tablestest.Must(t, rows.Err())
+	}
+	return all.String()
+}
+
+// until polls while the process works.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.After(2 * time.Minute)
+	for !holds() {
+		select {
+		case <-deadline:
+			t.Fatalf("%s: not within two minutes", what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (p *process) await(t *testing.T, tenant domain.TenantID, id domain.UUID) (e subjects.Erasure) {
+	t.Helper()
+	until(t, "the erasure", func() bool {
+		var err error
+		e, err = p.subjects.Erasure(t.Context(), tenant, id)
+		tablestest.Must(t, err)
+		if e.Problem != "" {
+			t.Logf("step %s: %s", e.Step, e.Problem)
+		}
+		return e.State == subjects.Done
+	})
+	return e
+}
+
+func (p *process) document(t *testing.T, tenant domain.TenantID, name, id string) string {
+	t.Helper()
+	document, err := p.catalog.Document(t.Context(), tenant, name, id, projection.Freshness{})
+	if err != nil {
+		return err.Error()
+	}
+	return string(document.Data)
+}
+
+// Afterwards nothing that was the person's is in any row of the tenant, even if the worker dies between any two statements,
+// while others append and projections fold.
+func TestNothingIsLeftOfASubject(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil)
+	ctx, s := t.Context(), p.store
+	shared := domain.Definition{Name: "all", On: map[string]string{"Registered": `{"email": event.data.email}`, "Noted": `{"text": event.data.text}`}}
+	_, err := p.catalog.Create(ctx, domain.Everyone, shared, "test")
+	tablestest.Must(t, err)
+	w, other := p.fill(t), p.fill(t)
+	until(t, "the documents", func() bool {
+		dump := p.dump(t)
+		return strings.Count(dump, w.markers[0]) >= 7 && strings.Count(dump, other.markers[0]) >= 7
+	})
+	request := subjects.Request{ID: domain.NewUUID(), Subject: person, Reason: "asked for it", By: subjects.Actor{ID: "a", By: "key a"}}
+	touched, err := p.subjects.DryRun(ctx, w.tenant, request)
+	tablestest.Must(t, err)
+	if len(touched.Events) != 2 || touched.Streams != 1 || !slices.Equal(touched.Projections, []string{"all", "own"}) {
+		t.Errorf("the dry run finds %+v", touched)
+	}
+	e, added, err := p.subjects.Request(ctx, w.tenant, request)
+	if err != nil || !added || e.Until != int64(len(w.before)) {
+		t.Fatalf("the erasure is %+v, %v, %v", e, added, err)
+	}
+	later := domain.NewEvent{ID: domain.NewEventID(), Type: "Registered", Data: json.RawMessage(`{"email":"new","plan":"new"}`), Tags: []string{"subject:" + person}}
+	tablestest.Append(t, s, w.tenant, domain.Append{Streams: []domain.StreamAppend{{Stream: "customer-3", Expected: domain.Any, Events: []domain.NewEvent{later}}}})
+
+	killed := 0
+	finished := func() bool {
+		e, err := p.subjects.Erasure(ctx, w.tenant, request.ID)
+		tablestest.Must(t, err)
+		return e.State == subjects.Done
+	}
+	for range 60 { // the process dies again and again
+		if finished() {
+			break
+		}
+		short, cancel := context.WithTimeout(ctx, time.Duration(1+rand.IntN(60))*time.Millisecond)
+		tablestest.Must(t, p.subjects.Run(short))
+		cancel()
+		killed++
+		tablestest.AppendTo(t, s, w.tenant, fmt.Sprintf("other-%d", killed), "Other", `{}`)
+	}
+	running, cancel := context.WithCancel(ctx)
+	stopped := make(chan error, 1)
+	go func() { stopped <- p.subjects.Run(running) }()
+	e = p.await(t, w.tenant, request.ID)
+	cancel()
+	tablestest.Must(t, <-stopped)
+	t.Logf("the worker was ended %d times", killed)
+
+	dump := p.dump(t)
+	for _, line := range strings.Split(dump, "\n") {
+		for _, marker := range w.markers {
+			if strings.Contains(line, marker) {
+				t.Errorf("it is still there: %s", line)
+			}
+		}
+		if strings.Contains(line, person) && strings.Contains(line, w.tenant.String()) && !strings.Contains(line, fmt.Sprint(e.Until+1)) {
+			t.Errorf("the id is still there: %s", line)
+		}
+	}
+	for _, marker := range other.markers {
+		if !strings.Contains(dump, marker) {
+			t.Errorf("another tenant has lost %s", marker)
+		}
+	}
+	after := tablestest.WholeLog(t, s, w.tenant)
+	for i, was := range w.before {
+		is := after[i]
+		if is.ID != was.ID || is.Stream != was.Stream || is.Version != was.Version || is.Position != was.Position || is.Type != was.Type || !is.RecordedAt.Equal(was.RecordedAt) {
+			t.Errorf("event %d was %+v, and is %+v", was.Position, was, is)
+		}
+	}
+	first := after[0]
+	if string(first.Data) != `{"n": 1.50, "plan": "gold", "email": null, "addresses": [null]}` || first.Gap != nil || first.Erased == nil || first.Erased.Erasure != request.ID || !slices.Equal(first.Tags, []string{"plan:gold"}) {
+		t.Errorf("the first event is %s, %+v, %v", first.Data, first.Erased, first.Tags)
+	}
+	for i, whole := range []bool{false, true, false, true, true, false, true} {
+		if gap := after[i].Gap; (gap != nil) != whole || whole && gap.Reason != domain.GapErased {
+			t.Errorf("event %d, a %s, has the gap %+v", i+1, after[i].Type, gap)
+		}
+	}
+	if document := p.document(t, w.tenant, "own", "customer-1"); document != `{"plan": "gold", "email": null}` {
+		t.Errorf("the document is %s", document)
+	}
+	if document := p.document(t, w.tenant, "own", "customer-2"); !strings.Contains(document, "iron") {
+		t.Errorf("the document of another person is %s", document)
+	}
+	if c := e.Counts; c.Events["Registered"] != 1 || c.Events["Noted"] != 1 || c.DerivedEvents != 3 || !slices.Equal(c.Projections, []string{"all", "own"}) {
+		t.Errorf("the counts are %+v", c)
+	}
+	text, _, _ := strings.Cut(e.Receipt, "\n\n")
+	var receipt subjects.Receipt
+	if err := json.Unmarshal([]byte(text), &receipt); err != nil || receipt.Erasure != request.ID.String() || receipt.Reason != request.Reason || strings.Contains(text, person) {
+		t.Errorf("the receipt is %s, %v", e.Receipt, err)
+	}
+	erased, err := s.ErasedPositions(ctx, w.tenant, 1, 100)
+	if err != nil || len(erased) != 5 || erased[1] != request.ID {
+		t.Errorf("the erased positions are %v, %v", erased, err)
+	}
+	if again, added, err := p.subjects.Request(ctx, w.tenant, request); err != nil || added || again.State != subjects.Done {
+		t.Errorf("the repeated request returns %+v, %v, %v", again, added, err)
+	}
+	request.Subject = "somebody"
+	_, _, err = p.subjects.Request(ctx, w.tenant, request)
+	tablestest.WantCode(t, err, domain.CodeConflict)
+}
+
+func TestAnotherActorMustApprove(t *testing.T) {
+	t.Parallel()
+	p := start(t, func(c *subjects.Config) { c.Approval = true })
+	ctx := t.Context()
+	tenant := tablestest.NewTenant(t, p.store)
+	a, b := subjects.Actor{ID: "a", By: "key a"}, subjects.Actor{ID: "b", By: "key b"}
+	e, _, err := p.subjects.Request(ctx, tenant, subjects.Request{Subject: person, Reason: "asked", By: a})
+	if err != nil || e.State != subjects.AwaitingApproval {
+		t.Fatalf("it is %+v, %v", e, err)
+	}
+	_, err = p.subjects.Approve(ctx, tenant, e.ID, a)
+	tablestest.WantCode(t, err, domain.CodeForbidden)
+	_, err = p.subjects.Approve(ctx, tablestest.NewTenant(t, p.store), e.ID, b)
+	tablestest.WantCode(t, err, domain.CodeNotFound)
+	e, err = p.subjects.Approve(ctx, tenant, e.ID, b)
+	if err != nil || e.State != subjects.Running || e.ApprovedBy.ID != "b" {
+		t.Errorf("approved, it is %+v, %v", e, err)
+	}
+	_, err = p.subjects.Cancel(ctx, tenant, e.ID, a)
+	tablestest.WantCode(t, err, domain.CodeConflict)
+	e, _, err = p.subjects.Request(ctx, tenant, subjects.Request{Subject: person, Reason: "asked", By: a})
+	tablestest.Must(t, err)
+	if e, err = p.subjects.Cancel(ctx, tenant, e.ID, a); err != nil || e.State != subjects.Cancelled {
+		t.Errorf("cancelled, it is %+v, %v", e, err)
+	}
+	for _, wrong := range []subjects.Request{{Subject: person}, {Subject: "a b", Reason: "x"}, {Subject: person, Reason: "for " + person}, {Subject: person, Reason: "x", What: "half"}} {
+		_, _, err := p.subjects.Request(ctx, tenant, wrong)
+		tablestest.WantCode(t, err, domain.CodeInvalidRequest)
+	}
+}

@@ -1,0 +1,627 @@
+package subjects
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/eventlog"
+	"github.com/manifold-es/manifold/limits"
+	"github.com/manifold-es/manifold/pg"
+	"github.com/manifold-es/manifold/rebuild"
+)
+
+const (
+	atOnce       = 2                // tenants whose subjects a process erases at the same time
+	pageEvents   = 500              // erased events that are looked at together
+	eraseTries   = 10               // of a transaction whose rows others use
+	waitPause    = 2 * time.Second  // between two looks at rebuilds
+	retryPause   = 30 * time.Second // after a failure
+	rebuildPause = 10 * time.Minute // before a failed rebuild is started again
+)
+
+// plan is what an erasure notes for its later steps.
+type plan struct {
+	// Own and Shared are the numbers of the last builds of tenants' own projections, and of shared ones, that were begun before
+	// everything was forgotten: builds with higher numbers have no erased data.
+	Own         int64           `json:"own,omitempty"`
+	Shared      int64           `json:"shared,omitempty"`
+	Projections []projectionRef `json:"projections,omitempty"` // to rebuild
+	// Pass is 1 once documents were rebuilt the first time: changes of documents may have been published from old ones
+	// meanwhile, up to DerivedTo.
+	Pass          int   `json:"pass,omitempty"`
+	DerivedTo     int64 `json:"derivedTo,omitempty"`
+	DerivedBefore int64 `json:"derivedBefore,omitempty"` // how many derived events were erased before this pass
+}
+
+type projectionRef struct {
+	Name   string `json:"name"`
+	Shared bool   `json:"shared,omitempty"`
+}
+
+func (r projectionRef) id(tenant domain.TenantID) domain.ProjectionID {
+	if r.Shared {
+		tenant = domain.Everyone
+	}
+	return domain.ProjectionID{Owner: tenant, Name: r.Name}
+}
+
+// lastBefore returns the last build of an owner that may have erased data.
+func (p *plan) lastBefore(owner domain.TenantID) int64 {
+	if owner == domain.Everyone {
+		return p.Shared
+	}
+	return p.Own
+}
+
+func namesOf(refs []projectionRef) []string {
+	names := make([]string, len(refs))
+	for i, ref := range refs {
+		names[i] = ref.Name
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Run erases data subjects of the tenants that this process owns, until ctx ends. It returns nil.
+func (s *Subjects) Run(ctx context.Context) error {
+	ticker := time.NewTicker(s.config.Every)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		if err := s.runOnce(ctx); err != nil && ctx.Err() == nil {
+			s.config.Log.Warn("the erasures to continue could not be read; trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		case <-s.work:
+		}
+	}
+	return nil
+}
+
+// runOnce takes each erasure that is due as far as it can go now, those of one tenant one after the other.
+func (s *Subjects) runOnce(ctx context.Context) error {
+	all, err := s.config.Store.ErasuresDue(ctx)
+	if err != nil {
+		return err
+	}
+	byTenant := make(map[domain.TenantID][]due)
+	for _, d := range all {
+		if s.config.Owns(d.tenant) {
+			byTenant[d.tenant] = append(byTenant[d.tenant], d)
+		}
+	}
+	places := make(chan struct{}, atOnce)
+	var turns sync.WaitGroup
+	defer turns.Wait()
+	for _, of := range byTenant {
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		turns.Go(func() {
+			defer func() { <-places }()
+			for _, d := range of {
+				if ctx.Err() == nil {
+					s.turn(ctx, d)
+				}
+			}
+		})
+	}
+	return nil
+}
+
+// turn takes an erasure as far as it can go now.
+func (s *Subjects) turn(ctx context.Context, d due) {
+	worker := domain.NewUUID()
+	e, taken, err := s.config.Store.take(ctx, d, worker)
+	if err != nil || !taken {
+		if err != nil && ctx.Err() == nil {
+			s.config.Log.Warn("an erasure could not be continued; trying again", "tenant", d.tenant.String(), "erasure", d.id.String(), "error", err)
+		}
+		return
+	}
+	job := &job{Subjects: s, due: d, worker: worker, e: &e}
+	pause, problem := time.Duration(0), ""
+	for more := true; more && err == nil; {
+		more, pause, err = job.step(ctx)
+	}
+	switch blocked, isBlocked := errors.AsType[*blockedError](err); {
+	case e.State == Done || errors.Is(err, errTaken):
+		return
+	case isBlocked:
+		problem, pause = blocked.problem, blocked.pause
+	case err != nil:
+		problem, pause = "it failed, and is tried again: "+domain.ClientMessage(err), retryPause
+		if ctx.Err() == nil {
+			s.config.Log.Warn("an erasure failed; trying again", "tenant", d.tenant.String(), "erasure", d.id.String(), "step", string(e.Step), "error", err)
+		}
+	}
+	leaving, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer done()
+	if ctx.Err() != nil {
+		problem, pause = e.Problem, 0
+	}
+	if err := s.config.Store.release(leaving, d, worker, problem, pause); err != nil {
+		s.config.Log.Warn("an erasure could not be released; it continues when its lease expires", "erasure", d.id.String(), "error", err)
+	}
+}
+
+// blockedError is why an erasure waits.
+type blockedError struct {
+	problem string // empty: for what ends by itself
+	pause   time.Duration
+}
+
+func (e *blockedError) Error() string { return e.problem }
+
+// job is the work of one turn.
+type job struct {
+	*Subjects
+	due
+	worker domain.UUID
+	e      *Erasure
+}
+
+// step makes progress in the erasure's step. more is false if the turn ends, and the next one begins after a pause.
+func (j *job) step(ctx context.Context) (more bool, pause time.Duration, err error) {
+	switch j.e.Step {
+	case StepEvents:
+		return true, 0, j.eraseEvents(ctx)
+	case StepDerived:
+		return true, 0, j.eraseDerived(ctx)
+	case StepRows:
+		if err := j.forget(ctx); err != nil {
+			return false, 0, err
+		}
+		return false, j.config.Settle, j.advance(ctx, StepSettle, j.config.Settle)
+	case StepSettle:
+		if err := j.settled(ctx); err != nil {
+			return false, 0, err
+		}
+		return true, 0, j.advance(ctx, StepDocuments, 0)
+	case StepDocuments:
+		if err := j.rebuild(ctx); err != nil {
+			return false, 0, err
+		}
+		return true, 0, j.documentsDone(ctx)
+	case StepReceipt:
+		return false, 0, j.finish(ctx)
+	}
+	return false, 0, fmt.Errorf("this release does not know the step %q", j.e.Step)
+}
+
+// advance begins the next step.
+func (j *job) advance(ctx context.Context, next Step, pause time.Duration) error {
+	to := *j.e
+	to.Step, to.Position = next, 0
+	if err := j.config.Store.advance(ctx, j.due, j.worker, &to, pause); err != nil {
+		return err
+	}
+	*j.e = to
+	return nil
+}
+
+// eraseEvents erases the next of the subject's events.
+func (j *job) eraseEvents(ctx context.Context) error {
+	positions, err := j.config.Events.TaggedPositions(ctx, j.tenant, TagOf(j.e.subject), j.e.Position, j.e.Until, eventlog.EraseAtOnce)
+	if err != nil {
+		return err
+	}
+	if len(positions) == 0 {
+		head, err := j.config.Events.Head(ctx, j.tenant)
+		if err != nil {
+			return err
+		}
+		j.e.plan.DerivedTo = head.Position
+		return j.advance(ctx, StepDerived, 0)
+	}
+	erasing := eventlog.Erasing{Erasure: j.e.ID, Tag: TagOf(j.e.subject)}
+	if j.e.What == Personal {
+		if erasing.Personal, err = j.config.Personal(ctx, j.tenant); err != nil {
+			return err
+		}
+	}
+	return j.erase(ctx, erasing, positions, positions[len(positions)-1])
+}
+
+// erase erases events, and saves how far the step has come.
+func (j *job) erase(ctx context.Context, erasing eventlog.Erasing, positions []int64, to int64) error {
+	events, err := j.config.Events.ReadPositions(ctx, j.tenant, positions)
+	if err != nil {
+		return err
+	}
+	counts := j.e.Counts.with(events, erasing.Derived)
+	for attempt := 1; ; attempt++ {
+		var bytes int64
+		err := j.config.Events.Erase(ctx, j.tenant, erasing, positions, func(tx pgx.Tx) (err error) {
+			bytes, err = limits.CountedBytes(ctx, tx, j.tenant, positions)
+			return err
+		}, func(tx pgx.Tx) error {
+			if err := limits.Recount(ctx, tx, j.tenant, positions, bytes); err != nil {
+				return err
+			}
+			return saveProgress(ctx, tx, j.due, j.worker, to, counts)
+		})
+		if err == nil {
+			j.e.Position, j.e.Counts = to, counts
+			return nil
+		}
+		if !pg.Busy(pg.SQLState(err)) || attempt == eraseTries {
+			return pg.Unavailable(err)
+		}
+		pg.BackOff(ctx, attempt)
+	}
+}
+
+// with returns the counts with further erased events.
+func (c Counts) with(events []domain.Event, derived bool) Counts {
+	if derived {
+		c.DerivedEvents += int64(len(events))
+		return c
+	}
+	types := make(map[string]int64, len(c.Events)+1)
+	for name, n := range c.Events {
+		types[name] = n
+	}
+	for i := range events {
+		types[events[i].Type]++
+	}
+	c.Events = types
+	return c
+}
+
+// eraseDerived erases what the service has made of the next erased events: changes of documents, with all other changes of
+// these documents, and reports. It looks at the events that it erases, too.
+func (j *job) eraseDerived(ctx context.Context) error {
+	page, err := j.config.Events.ErasedBy(ctx, j.tenant, j.e.ID, j.e.Position, pageEvents)
+	if err != nil {
+		return err
+	}
+	if len(page) == 0 {
+		return j.derivedDone(ctx)
+	}
+	tags := make([]string, len(page))
+	for i, event := range page {
+		tags[i] = domain.CauseTag(event.ID)
+	}
+	categories, err := j.changesCategories(ctx)
+	if err != nil {
+		return err
+	}
+	caused, err := j.config.Events.CausedBy(ctx, j.tenant, tags, categories, domain.ReportPrefixes(), j.e.plan.DerivedTo)
+	if err != nil {
+		return err
+	}
+	erasing := eventlog.Erasing{Erasure: j.e.ID, Derived: true}
+	lowest := page[len(page)-1].Position
+	var reports []int64
+	streams := make(map[string]bool)
+	for _, event := range caused {
+		if domain.IsReport(event.Stream) {
+			reports = append(reports, event.Position)
+		} else {
+			streams[event.Stream] = true
+		}
+	}
+	if reports, err = j.unerased(ctx, reports); err != nil {
+		return err
+	}
+	for part := range slices.Chunk(reports, eventlog.EraseAtOnce) {
+		if err := j.erase(ctx, erasing, part, j.e.Position); err != nil {
+			return err
+		}
+	}
+	for stream := range streams {
+		for {
+			positions, err := j.config.Events.UnerasedOf(ctx, j.tenant, stream, j.e.ID, j.e.plan.DerivedTo, eventlog.EraseAtOnce)
+			if err != nil {
+				return err
+			}
+			if len(positions) == 0 {
+				break
+			}
+			lowest = min(lowest, positions[0]-1) // what was made of them is looked for as well
+			if err := j.erase(ctx, erasing, positions, min(j.e.Position, lowest)); err != nil {
+				return err
+			}
+		}
+	}
+	j.e.Position = lowest
+	return pg.Under(ctx, j.config.Store.db.App, j.tenant, func(tx pgx.Tx) error {
+		return saveProgress(ctx, tx, j.due, j.worker, lowest, j.e.Counts)
+	})
+}
+
+// unerased returns those of the positions that the erasure has not erased.
+func (j *job) unerased(ctx context.Context, positions []int64) ([]int64, error) {
+	if len(positions) == 0 {
+		return nil, nil
+	}
+	erased, err := j.config.Events.ErasedPositions(ctx, j.tenant, positions[0], positions[len(positions)-1])
+	return slices.DeleteFunc(positions, func(position int64) bool { return erased[position] == j.e.ID }), err
+}
+
+// changesCategories returns the categories of changes of the tenant's projections and of shared ones.
+func (j *job) changesCategories(ctx context.Context) (categories []string, err error) {
+	for _, owner := range []domain.TenantID{j.tenant, domain.Everyone} {
+		projections, err := j.config.Registry.Projections(ctx, owner)
+		if err != nil {
+			return nil, err
+		}
+		for i := range projections {
+			categories = append(categories, domain.ChangesCategory(projections[i].Name))
+		}
+	}
+	return categories, nil
+}
+
+// derivedDone ends the step after its last event.
+func (j *job) derivedDone(ctx context.Context) error {
+	if j.e.plan.Pass == 1 && j.e.Counts.DerivedEvents == j.e.plan.DerivedBefore {
+		return j.advance(ctx, StepReceipt, 0)
+	}
+	return j.advance(ctx, StepRows, 0)
+}
+
+// forget removes what other tables have of the erased events. It may be repeated.
+func (j *job) forget(ctx context.Context) error {
+	rows := make(map[string]int64)
+	streams := make(map[string]bool)
+	named := int64(0)
+	for after, first := int64(0), true; ; first = false {
+		page, err := j.config.Events.ErasedBy(ctx, j.tenant, j.e.ID, after, pageEvents)
+		if err != nil {
+			return err
+		}
+		if len(page) == 0 && !first {
+			break
+		}
+		positions := make([]int64, len(page))
+		var of []string
+		for i, event := range page {
+			positions[i], after = event.Position, event.Position
+			if !streams[event.Stream] {
+				streams[event.Stream] = true
+				of = append(of, event.Stream)
+				if strings.Contains(event.Stream, j.e.subject) {
+					named++
+				}
+			}
+		}
+		for _, owner := range j.config.Owners {
+			changed, err := owner.Forget(ctx, j.tenant, positions, of)
+			if err != nil {
+				return fmt.Errorf("%s: %w", owner.Name, err)
+			}
+			rows[owner.Name] += changed
+		}
+	}
+	// A repetition finds only what is new.
+	total := make(map[string]int64)
+	for _, of := range []map[string]int64{j.e.Counts.Rows, rows} {
+		for name, n := range of {
+			if n > 0 {
+				total[name] += n
+			}
+		}
+	}
+	j.e.Counts.Rows, j.e.Counts.Streams, j.e.Counts.NamedStreams = total, int64(len(streams)), named
+	return nil
+}
+
+// settled notes which builds may have erased data, and which projections to rebuild.
+func (j *job) settled(ctx context.Context) error {
+	if err := j.forget(ctx); err != nil {
+		return err
+	}
+	// Builds that begin from here on read only erased events.
+	var err error
+	if j.e.plan.Own, err = j.config.Registry.NextBuild(ctx, j.tenant); err != nil {
+		return err
+	}
+	if j.e.plan.Shared, err = j.config.Registry.NextBuild(ctx, domain.Everyone); err != nil {
+		return err
+	}
+	kinds, err := j.config.Events.ErasedKinds(ctx, j.tenant, j.e.ID)
+	if err != nil {
+		return err
+	}
+	j.e.plan.Projections, err = j.affected(ctx, j.tenant, kinds)
+	j.e.Counts.Projections = namesOf(append(slices.Clone(j.e.plan.Projections), refs(j.e.Counts.Projections)...))
+	return err
+}
+
+func refs(names []string) []projectionRef {
+	of := make([]projectionRef, len(names))
+	for i, name := range names {
+		of[i].Name = name
+	}
+	return of
+}
+
+// affected returns the projections with stored documents that fold events of these kinds, or that are being rebuilt, since
+// their next definition may.
+func (s *Subjects) affected(ctx context.Context, tenant domain.TenantID, kinds []eventlog.Kind) (affected []projectionRef, err error) {
+	if len(kinds) == 0 {
+		return nil, nil
+	}
+	for _, owner := range []domain.TenantID{tenant, domain.Everyone} {
+		projections, err := s.config.Registry.Projections(ctx, owner)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range projections {
+			folds := false
+			if p.Definition.Mode != domain.ModeLive {
+				categories, types := s.config.Catalog.Selects(p)
+				folds = slices.ContainsFunc(kinds, func(k eventlog.Kind) bool {
+					return (len(categories) == 0 || slices.Contains(categories, k.Category)) && (len(types) == 0 || slices.Contains(types, k.Type))
+				})
+			}
+			if !folds {
+				if folds, err = s.isRebuilt(ctx, p.ProjectionID); err != nil {
+					return nil, err
+				}
+			}
+			if folds {
+				affected = append(affected, projectionRef{p.Name, owner == domain.Everyone})
+			}
+		}
+	}
+	return affected, nil
+}
+
+func (s *Subjects) isRebuilt(ctx context.Context, id domain.ProjectionID) (bool, error) {
+	rebuilds, err := s.config.Registry.Rebuilds(ctx, id)
+	return slices.ContainsFunc(rebuilds, func(r domain.Rebuild) bool { return !r.State.Ended() }), err
+}
+
+// rebuild replaces the documents that were folded from erased events. It returns a blockedError while rebuilds are under way.
+func (j *job) rebuild(ctx context.Context) error {
+	var waits *blockedError
+	for _, ref := range j.e.plan.Projections {
+		blocked, err := j.rebuildOne(ctx, ref)
+		if err != nil {
+			return err
+		}
+		if blocked != nil && (waits == nil || blocked.problem != "") {
+			waits = blocked
+		}
+	}
+	if waits != nil {
+		return waits
+	}
+	return j.dropOld(ctx)
+}
+
+func (j *job) rebuildOne(ctx context.Context, ref projectionRef) (*blockedError, error) {
+	id := ref.id(j.tenant)
+	live, err := j.config.Registry.LiveProjection(ctx, j.tenant, id)
+	if domain.IsCode(err, domain.CodeNotFound) {
+		return nil, nil // its documents are in a retired build
+	}
+	if err != nil {
+		return nil, err
+	}
+	rebuilds, err := j.config.Registry.Rebuilds(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	last := j.e.plan.lastBefore(id.Owner)
+	by := "erasure " + j.e.ID.String()
+	for _, r := range rebuilds {
+		if r.State.Ended() {
+			continue
+		}
+		if live.Build > last && r.Build > last {
+			break
+		}
+		if r.By == by {
+			return &blockedError{pause: waitPause}, nil
+		}
+		return &blockedError{fmt.Sprintf("it waits for the end of rebuild %s of projection %q", r.ID, ref.Name), waitPause}, nil
+	}
+	if live.Definition.Mode == domain.ModeLive || live.Build > last {
+		return nil, nil
+	}
+	failed := func(r domain.Rebuild) bool {
+		return r.By == by && r.Build > last && r.State.Ended() && time.Since(r.EndedAt) < rebuildPause
+	}
+	if i := slices.IndexFunc(rebuilds, failed); i >= 0 {
+		return &blockedError{fmt.Sprintf("rebuild %s of projection %q did not replace its documents; correct the definition, and rebuild it, or wait until that is tried again",
+			rebuilds[i].ID, ref.Name), waitPause}, nil
+	}
+	request := rebuild.Request{RebuildOptions: domain.RebuildOptions{Keep: time.Second, AcceptLoss: j.e.AcceptLoss}, By: by}
+	if ref.Shared {
+		request.Tenants = []domain.TenantID{j.tenant}
+	}
+	_, err = j.config.Rebuilds.Start(ctx, id, request)
+	switch {
+	case domain.IsCode(err, domain.CodeEventsRemoved):
+		return &blockedError{fmt.Sprintf("projection %q cannot be rebuilt without loss, since retention has removed events that it needs; repeat the request with acceptLoss", ref.Name), retryPause}, nil
+	case err != nil && !domain.IsCode(err, domain.CodeRebuildRunning):
+		return &blockedError{fmt.Sprintf("projection %q cannot be rebuilt: %s", ref.Name, domain.ClientMessage(err)), retryPause}, nil
+	}
+	return &blockedError{pause: waitPause}, nil
+}
+
+// dropOld removes the tenant's documents from all builds that may have erased data and are not live.
+func (j *job) dropOld(ctx context.Context) error {
+	for _, owner := range []domain.TenantID{j.tenant, domain.Everyone} {
+		builds, err := j.config.Registry.Builds(ctx, owner)
+		if err != nil {
+			return err
+		}
+		for _, build := range builds {
+			live, err := j.config.Registry.LiveProjection(ctx, j.tenant, build.ProjectionID)
+			if err != nil && !domain.IsCode(err, domain.CodeNotFound) {
+				return err
+			}
+			if err == nil && live.Build == build.Number || build.Number > j.e.plan.lastBefore(owner) {
+				continue
+			}
+			driver, ok := j.config.Drivers[build.Database]
+			if !ok {
+				return &blockedError{fmt.Sprintf("old documents of projection %q are in the database %q, which is not in the configuration", build.Name, build.Database), retryPause}
+			}
+			if err := driver.DropTenant(ctx, build, j.tenant); err != nil && !errors.Is(err, drivers.ErrNoTable) {
+				return fmt.Errorf("projection %s, build %d: %w", build.Name, build.Number, err)
+			}
+		}
+	}
+	return nil
+}
+
+// documentsDone ends the step. The first time, changes may have been published from old documents meanwhile.
+func (j *job) documentsDone(ctx context.Context) error {
+	if j.e.plan.Pass == 1 {
+		return j.advance(ctx, StepReceipt, 0)
+	}
+	head, err := j.config.Events.Head(ctx, j.tenant)
+	if err != nil {
+		return err
+	}
+	j.e.plan.Pass, j.e.plan.DerivedTo, j.e.plan.DerivedBefore = 1, head.Position, j.e.Counts.DerivedEvents
+	return j.advance(ctx, StepDerived, 0)
+}
+
+// finish removes what was written meanwhile, and ends the erasure with its receipt.
+func (j *job) finish(ctx context.Context) error {
+	if err := j.forget(ctx); err != nil {
+		return err
+	}
+	erased, now, err := j.config.Store.erasedAt(ctx, j.due)
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(j.e.receipt(j.tenant, erased, now, j.config.Backups), "", "  ")
+	if err != nil {
+		return fmt.Errorf("write a receipt: %w", err)
+	}
+	keys, err := j.config.Keys.Load(ctx)
+	if err != nil {
+		return err
+	}
+	signed, err := keys.Sign(string(text) + "\n")
+	if err != nil {
+		return err
+	}
+	if err := j.config.Store.finish(ctx, j.due, j.worker, string(signed), now); err != nil {
+		return err
+	}
+	j.e.State = Done
+	j.config.Log.Info("a data subject was erased", "tenant", j.tenant.String(), "erasure", j.e.ID.String())
+	return nil
+}
