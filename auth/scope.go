@@ -21,7 +21,7 @@ const (
 	ScopeAuditRead          Scope = "audit:read" // read the tenant's audit log; see Credential.ForAudit
 	ScopeSubjectsErase      Scope = "subjects:erase"
 	ScopeSubjectsRead       Scope = "subjects:read" // export a person's data
-	ScopeOperator           Scope = "operator"   // what destroys tenants' data, or gives access to it
+	ScopeOperator           Scope = "operator"      // what destroys tenants' data, or gives access to it
 	ScopeOperatorOperate    Scope = "operator:operate"
 	ScopeOperatorRead       Scope = "operator:read"
 )
