@@ -117,6 +117,10 @@ func retag(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, events []Reta
 	if err != nil {
 		return Retagged{}, err
 	}
+	events, err = withoutErasedTags(ctx, tx, tenant, events, runs)
+	if err != nil {
+		return Retagged{}, err
+	}
 	// Updating an event fails a concurrent transaction of retention that removes it, since that has read its old tags.
 	var mark pgx.Batch
 	exist := make(map[int64]bool)
@@ -160,6 +164,27 @@ func retag(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, events []Reta
 		return Retagged{}, fmt.Errorf("write the tags of events: %w", err)
 	}
 	return done, nil
+}
+
+// withoutErasedTags returns the retaggings, those of erased events without tags that the events do not have: these tags may
+// come from the data before the erasure, or name the person again.
+func withoutErasedTags(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, events []Retagging, has runs) ([]Retagging, error) {
+	rows, _ := tx.Query(ctx, "select e.position from events as e where e.tenant_id = $1 and e.position = any ($2::bigint[]) and e.erased", tenant, positionsOf(events))
+	erased, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, fmt.Errorf("look for erased events: %w", err)
+	}
+	if len(erased) == 0 {
+		return events, nil
+	}
+	events = slices.Clone(events)
+	for i := range events {
+		if slices.Contains(erased, events[i].Position) {
+			tags := has.get(events[i].Position).tags
+			events[i].Derived = slices.DeleteFunc(slices.Clone(events[i].Derived), func(tag string) bool { return !slices.Contains(tags, tag) })
+		}
+	}
+	return events, nil
 }
 
 // queueTags queues the statements by which an event is found by other tags.

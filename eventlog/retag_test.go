@@ -182,3 +182,19 @@ func TestAppendsRaceRetagging(t *testing.T) {
 		t.Errorf("%d events were appended, the log has %d; %d were refused", appended.Load(), len(events), refused.Load())
 	}
 }
+
+// A retagging that has read an event before its person was erased does not give the tag back.
+func TestRetaggingDoesNotNameErasedPeople(t *testing.T) {
+	t.Parallel()
+	s, _ := tablestest.Open(t)
+	tenant := domain.NewTenantID()
+	event := tagged("A", "plan:gold", "subject:ada", "subject:bob")
+	event.Derived = []string{"plan:gold", "subject:ada"}
+	tablestest.Append(t, s, tenant, to("order-1", event))
+	none := func(pgx.Tx) error { return nil }
+	tablestest.Must(t, s.Erase(t.Context(), tenant, eventlog.Erasing{Erasure: domain.NewUUID(), Tag: "subject:ada"}, []int64{1}, none, none))
+	retag(t, s, tenant, eventlog.Retagging{Position: 1, Type: "A", Derived: []string{"email:ada", "plan:gold", "subject:ada"}})
+	if tags := tablestest.WholeLog(t, s, tenant)[0].Tags; !slices.Equal(tags, []string{"plan:gold", "subject:bob"}) {
+		t.Errorf("the tags are %v", tags)
+	}
+}

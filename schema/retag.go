@@ -306,7 +306,7 @@ func (j *retagJob) slice(ctx context.Context) error {
 }
 
 // derive derives the tags of events, as many as there is time for. seen is how many; at least one, if there is one.
-// Unreadable events keep their tags, unless the type derives none.
+// Unreadable and erased events keep their tags, unless the type derives none.
 func (j *retagJob) derive(ctx context.Context, events []domain.Event) (derived []eventlog.Retagging, failures []RetagFailure, seen int, err error) {
 	meter := expr.MeterOf(ctx)
 	began := time.Now()
@@ -316,7 +316,7 @@ func (j *retagJob) derive(ctx context.Context, events []domain.Event) (derived [
 		}
 		one := eventlog.Retagging{Position: event.Position, Type: event.Type}
 		if j.expression != "" {
-			if event.Gap != nil {
+			if event.Gap != nil || event.Erased != nil {
 				continue
 			}
 			meter.SpendBytes(len(event.Data) + len(event.Metadata))
