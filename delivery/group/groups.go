@@ -297,10 +297,20 @@ func (g *Groups) Wake(head domain.Head) {
 	}
 }
 
-// Forget reports that stored events of a tenant have changed, because a person's data was erased. Partitions drop the
-// events that they have read ahead when they load their ledgers again, which ForgetReasons makes them do.
+// Forget reports that stored events of a tenant have changed, because a person's data was erased; domain.Everyone means
+// those of any tenant. Each partition drops the events that it has read ahead before it delivers again.
 func (g *Groups) Forget(tenant domain.TenantID) {
 	g.erased.Add(1)
+	g.mu.RLock()
+	for of, groups := range g.byTenant {
+		if of != tenant && tenant != domain.Everyone {
+			continue
+		}
+		for _, gr := range groups {
+			gr.sharedReads.forget()
+		}
+	}
+	g.mu.RUnlock()
 	g.Notice(tenant, "")
 }
 

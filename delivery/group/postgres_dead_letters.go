@@ -241,11 +241,7 @@ func (s *Postgres) ForgetReasons(ctx context.Context, tenant domain.TenantID, po
 		}
 		retries, err := pg.Exec(ctx, tx, "remove the reasons of retries",
 			"update subscription_retries r set reason = '' where r.tenant_id = $1 and r.position = any ($2::bigint[]) and r.reason <> ''", tenant, positions)
-		if changed = letters + retries; err != nil {
-			return err
-		}
-		// Whoever has a ledger, or events that were read ahead of it, in memory reads both again.
-		_, err = pg.Exec(ctx, tx, "give the ledgers another revision", "update subscription_ledgers l set revision = l.revision + 1 where l.tenant_id = $1", tenant)
+		changed = letters + retries
 		return err
 	})
 	return changed, err

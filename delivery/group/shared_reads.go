@@ -262,6 +262,18 @@ func (r *sharedReads) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
+	r.dropAll()
+}
+
+// forget drops all reads, because stored events have changed.
+func (r *sharedReads) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dropAll()
+}
+
+// dropAll drops all reads. One that is under way is not kept. r.mu must be held.
+func (r *sharedReads) dropAll() {
 	for len(r.reads) > 0 {
 		r.dropFirst()
 	}
