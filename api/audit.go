@@ -130,9 +130,10 @@ func (e *endpoint) begin(c echo.Context, caller access.Caller) (*audit.Action, e
 		Actor: actorOf(caller.Credential), Origin: e.origin(c), Request: audit.Mask(body),
 	}
 	for name, value := range pathParams(c) {
-		if action.Targets[name] = audit.MaskText(value); name == subjectParam {
-			action.Targets[name] = "***"
-		}
+		action.Targets[name] = audit.MaskText(value)
+	}
+	if subject := pathParams(c)[subjectParam]; subject != "" { // which audit logs never have
+		action.Targets[subjectParam], action.Request = "***", audit.Hide(action.Request, subject)
 	}
 	for name := range c.QueryParams() { // which the contract declares
 		action.Query[name] = audit.MaskText(c.QueryParam(name))

@@ -99,6 +99,14 @@ func pathParams(c echo.Context) map[string]string {
 	return params
 }
 
+// loggedPath returns a request's path for logs, which never have a person's id.
+func loggedPath(c echo.Context) string {
+	if c.Param(subjectParam) != "" {
+		return c.Path()
+	}
+	return c.Request().URL.Path
+}
+
 // fail answers a request with an error. If the answer has already begun, it cuts the connection instead, so that no
 // client mistakes a part for the whole.
 func (s *Server) fail(c echo.Context, err error) {
@@ -108,7 +116,7 @@ func (s *Server) fail(c echo.Context, err error) {
 		err = cause // the key was revoked meanwhile, or its tenant suspended
 	} else if cause != nil && errors.Is(err, context.Canceled) {
 		// The client has disconnected, or the service is stopping: nobody will read an answer.
-		s.log.Debug("a request was cancelled", "requestId", requestID, "path", request.URL.Path)
+		s.log.Debug("a request was cancelled", "requestId", requestID, "path", loggedPath(c))
 		if response.Committed {
 			panic(http.ErrAbortHandler)
 		}

@@ -118,12 +118,8 @@ func (e *endpoint) answer(c echo.Context) error {
 		observe(c.Request().Method, e.route, c.Response().Status, duration)
 	}
 	if ctx := c.Request().Context(); e.log.Enabled(ctx, slog.LevelDebug) {
-		path := c.Request().URL.Path
-		if c.Param(subjectParam) != "" {
-			path = e.op.path
-		}
 		e.log.Debug("a request was answered", "requestId", c.Response().Header().Get(problem.HeaderRequestID),
-			"method", c.Request().Method, "path", path, "status", c.Response().Status, "bytes", c.Response().Size, "duration", duration)
+			"method", c.Request().Method, "path", loggedPath(c), "status", c.Response().Status, "bytes", c.Response().Size, "duration", duration)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func TestAuditLogsHaveNoSubjects(t *testing.T) {
 	a.post("/v1/subjects/ada-lovelace/erase", object{"reason": "asked"}).want(202)
 	a.post("/v1/subjects/ada-lovelace/erase", object{"reason": "ada-lovelace asked"}).wantProblem(400, domain.CodeInvalidRequest, "reason")
 	log := string(a.get("/audit/v1/streams/$all").want(200).body)
-	if strings.Contains(strings.ReplaceAll(log, "ada-lovelace asked", ""), "ada-lovelace") || !strings.Contains(log, "eraseSubject") {
+	if strings.Contains(log, "ada-lovelace") || !strings.Contains(log, "eraseSubject") {
 		t.Errorf("the audit log is %s", log)
 	}
 	if strings.Contains(w.log.String(), "/v1/subjects/ada-lovelace") {

@@ -39,27 +39,48 @@ func Mask(text []byte) json.RawMessage {
 	if len(text) == 0 || decoder.Decode(&value) != nil {
 		return nil
 	}
-	cleaned, err := json.Marshal(maskValue(value))
+	cleaned, err := json.Marshal(mapStrings(value, maskText))
 	if err != nil {
 		return nil
 	}
 	return cleaned
 }
 
-func maskValue(value any) any {
+// Hide returns a request as Mask has returned it, without the strings that contain a text.
+func Hide(request json.RawMessage, text string) json.RawMessage {
+	decoder := json.NewDecoder(bytes.NewReader(request))
+	decoder.UseNumber()
+	var value any
+	if len(request) == 0 || decoder.Decode(&value) != nil {
+		return nil
+	}
+	cleaned, err := json.Marshal(mapStrings(value, func(of string) string {
+		if strings.Contains(of, text) {
+			return masked
+		}
+		return of
+	}))
+	if err != nil {
+		return nil
+	}
+	return cleaned
+}
+
+// mapStrings replaces the strings in a JSON value, and the names of members.
+func mapStrings(value any, replace func(string) string) any {
 	switch value := value.(type) {
 	case map[string]any:
 		cleaned := make(map[string]any, len(value))
 		for name, member := range value {
-			cleaned[maskText(name)] = maskValue(member)
+			cleaned[replace(name)] = mapStrings(member, replace)
 		}
 		return cleaned
 	case []any:
 		for i := range value {
-			value[i] = maskValue(value[i])
+			value[i] = mapStrings(value[i], replace)
 		}
 	case string:
-		return maskText(value)
+		return replace(value)
 	}
 	return value
 }
