@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -218,6 +217,20 @@ func (s *Log) ErasedBy(ctx context.Context, tenant domain.TenantID, erasure doma
 		where x.tenant_id = $1 and e.tenant_id = $1 and x.erasure_id = $2 and x.position > $3 order by x.position limit $4`, tenant, [16]byte(erasure), after, limit)
 }
 
+// ErasedStreams counts the streams of the events that an erasure has changed, and how many of these have a text in their name.
+func (s *Log) ErasedStreams(ctx context.Context, tenant domain.TenantID, erasure domain.UUID, text string) (streams, named int64, err error) {
+	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `
+			select count(distinct e.stream_id), count(distinct e.stream_id) filter (where strpos(e.stream_id, $3) > 0) from erased_events x
+			join events e on e.tenant_id = x.tenant_id and e.position = x.position
+			where x.tenant_id = $1 and e.tenant_id = $1 and x.erasure_id = $2`, tenant, [16]byte(erasure), text).Scan(&streams, &named)
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("count the streams of an erasure: %w", err)
+	}
+	return streams, named, nil
+}
+
 // ErasedPositions returns which events in the positions from first up to last erasures have changed, and the last erasure
 // of each, ordered by position. It includes events that retention has removed since.
 func (s *Log) ErasedPositions(ctx context.Context, tenant domain.TenantID, first, last int64) (map[int64]domain.UUID, error) {
@@ -235,7 +248,7 @@ func (s *Log) ErasedPositions(ctx context.Context, tenant domain.TenantID, first
 		return err
 	})
 	if err != nil {
-		return nil, errors.Join(errors.New("list erased events"), err)
+		return nil, fmt.Errorf("list erased events: %w", err)
 	}
 	return erased, nil
 }

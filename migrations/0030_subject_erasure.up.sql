@@ -40,6 +40,7 @@ create table manifold.erasures (
   finished_at  timestamptz,
   primary key (tenant_id, erasure_id)
 );
+create index erasures_running on manifold.erasures (tenant_id, created_at, erasure_id) where state = 'running';
 
 -- JSON Pointers to the personal data in an event of the version; null: all of its data is personal.
 alter table manifold.schema_versions add column personal jsonb;
@@ -57,7 +58,7 @@ begin
   end loop;
 end $$;
 create policy system on manifold.erasures for select to manifold_system using (true);
-grant select (tenant_id, erasure_id, state, not_before, leased_until) on manifold.erasures to manifold_system;
+grant select (tenant_id, erasure_id, state, not_before, leased_until, created_at) on manifold.erasures to manifold_system;
 grant select on manifold.erased_events to manifold_app;
 grant insert on manifold.erased_events to manifold_retention;
 grant select, insert, update on manifold.erasures to manifold_app;

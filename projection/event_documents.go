@@ -235,6 +235,33 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 	return found, nil
 }
 
+// DocumentIDs returns the ids of the documents of a projection that the events belong to, by its definition. It leaves out
+// events that the projection cannot fold.
+func (c *Catalog) DocumentIDs(ctx context.Context, tenant domain.TenantID, p domain.Projection, events []domain.Event) (ids []string, err error) {
+	fold, err := c.foldOf(ctx, p.Definition)
+	if err != nil {
+		return nil, err
+	}
+	set, err := fold.Upcasters().Now(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	meter := expr.MeterOf(ctx)
+	for _, event := range events {
+		if !fold.Sees(&event) {
+			continue
+		}
+		for _, document := range locateDocuments(meter, fold, set, event, domain.Exclusions{}).All {
+			ids = append(ids, document.ID)
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
 // loadFor loads the documents of events. While they are too large together, it leaves the last half of the events.
 func loadFor(ctx context.Context, driver drivers.Driver, build domain.Build, tenant domain.TenantID, found []EventDocuments) ([]domain.Document, error) {
 	for {

@@ -136,26 +136,21 @@ func (t *Tables) Close() {
 // SubjectOwners returns what removes, from each table that may quote events, what it has of a person's data. The decision
 // record 0115 goes through all tables.
 func (t *Tables) SubjectOwners() []subjects.Owner {
-	type forget = func(context.Context, domain.TenantID, []int64, []string) (int64, error)
-	byPosition := func(of func(context.Context, domain.TenantID, []int64) (int64, error)) forget {
+	byPosition := func(of func(context.Context, domain.TenantID, []int64) (int64, error)) func(context.Context, domain.TenantID, []int64, []string) (int64, error) {
 		return func(ctx context.Context, tenant domain.TenantID, positions []int64, _ []string) (int64, error) {
 			return of(ctx, tenant, positions)
 		}
 	}
-	ofTenant := func(of func(context.Context, domain.TenantID) (int64, error)) forget {
-		return func(ctx context.Context, tenant domain.TenantID, _ []int64, _ []string) (int64, error) {
-			return of(ctx, tenant)
-		}
-	}
 	return []subjects.Owner{
-		{Name: "snapshots and outcomes of commands", Forget: func(ctx context.Context, tenant domain.TenantID, _ []int64, streams []string) (int64, error) {
+		{Name: "snapshots", Events: func(ctx context.Context, tenant domain.TenantID, _ []int64, streams []string) (int64, error) {
 			return t.ForgetStreams(ctx, tenant, streams)
 		}},
-		{Name: "texts of faults, parked documents and rebuilds", Forget: ofTenant(t.ForgetTexts)},
-		{Name: "reasons of dead letters and retries", Forget: byPosition(t.ForgetReasons)},
-		{Name: "attempts of webhooks", Forget: byPosition(t.ForgetAttempts)},
-		{Name: "messages of alerts", Forget: ofTenant(t.ForgetMessages)},
-		{Name: "totals", Forget: ofTenant(t.TotalTables.Forget)},
-		{Name: "failures of retaggings", Forget: ofTenant(t.ForgetFailures)},
+		{Name: "outcomes of commands", Tenant: t.ForgetOutcomes},
+		{Name: "texts of faults, parked documents and rebuilds", Tenant: t.ForgetTexts},
+		{Name: "reasons of dead letters and retries", Events: byPosition(t.ForgetReasons)},
+		{Name: "attempts of webhooks", Events: byPosition(t.ForgetAttempts)},
+		{Name: "messages of alerts", Tenant: t.ForgetMessages},
+		{Name: "totals", Tenant: t.TotalTables.Forget},
+		{Name: "failures of retaggings", Tenant: t.ForgetFailures},
 	}
 }

@@ -129,7 +129,7 @@ func (w *writer) touch(ctx context.Context, deliveries []domain.Delivery) ([]*to
 		for _, of := range stored {
 			t := byID[of.ID]
 			if t == nil {
-				t = &touched{id: of.ID, stream: changesStream(w.id.Name, of.ID)}
+				t = &touched{id: of.ID, stream: domain.ChangesStream(w.id.Name, of.ID)}
 				byID[of.ID] = t
 				all = append(all, t)
 			}
@@ -141,15 +141,6 @@ func (w *writer) touch(ctx context.Context, deliveries []domain.Delivery) ([]*to
 	}
 	slices.SortFunc(all, func(a, b *touched) int { return int(a.by.Position - b.by.Position) })
 	return all, nil
-}
-
-// changesStream returns the stream of a document's changes. A hash replaces an id that cannot be part of a stream name.
-func changesStream(name, document string) string {
-	category := domain.ChangesCategory(name)
-	if stream := category + "-" + document; domain.CheckStream("", stream) == nil {
-		return stream
-	}
-	return category + "-" + domain.DeriveEventID(category, document).String()
 }
 
 // publishChunk publishes the changes of documents. If another process publishes them at the same time, it compares

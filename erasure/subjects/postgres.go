@@ -39,6 +39,10 @@ func (s *Postgres) put(ctx context.Context, tenant domain.TenantID, e Erasure) (
 		return Erasure{}, false, fmt.Errorf("write who requests an erasure: %w", err)
 	}
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+		// A repeated request adds nothing, and is always answered.
+		if kept, err = one(ctx, tx, tenant, e.ID); err == nil || !domain.IsCode(err, domain.CodeNotFound) {
+			return err
+		}
 		var unfinished int
 		if err := tx.QueryRow(ctx, "select count(*) from erasures e where e.tenant_id = $1 and e.finished_at is null", tenant).Scan(&unfinished); err != nil {
 			return fmt.Errorf("count the erasures: %w", err)
@@ -136,14 +140,14 @@ type due struct {
 	id     domain.UUID
 }
 
-// ErasuresDue returns the erasures of all tenants that may proceed and that no worker has, the oldest first.
+// ErasuresDue returns the erasures that may proceed and that no worker has, of each tenant the oldest.
 func (s *Postgres) ErasuresDue(ctx context.Context) ([]due, error) {
 	return pg.Select(ctx, s.db.System, "list the erasures to continue", func(row pgx.CollectableRow) (d due, err error) {
 		return d, row.Scan(&d.tenant, (*[16]byte)(&d.id))
 	}, `
-		select e.tenant_id, e.erasure_id from erasures e
+		select distinct on (e.tenant_id) e.tenant_id, e.erasure_id from erasures e
 		where e.state = 'running' and (e.not_before is null or e.not_before <= now()) and (e.leased_until is null or e.leased_until <= now())
-		order by e.erasure_id limit 10000`)
+		order by e.tenant_id, e.created_at, e.erasure_id`)
 }
 
 // lease is how long a worker may proceed without saving.
@@ -166,6 +170,13 @@ func (s *Postgres) take(ctx context.Context, d due, worker domain.UUID) (Erasure
 		where e.tenant_id = $1 and e.erasure_id = $2 and e.state = 'running'
 		  and (e.not_before is null or e.not_before <= now()) and (e.leased_until is null or e.leased_until <= now())
 		returning `+columns, d.tenant, [16]byte(d.id), [16]byte(worker), lease.Microseconds())
+}
+
+// renew extends the lease of a worker whose step takes long.
+func (s *Postgres) renew(ctx context.Context, d due, worker domain.UUID) error {
+	return mine(pg.ExecUnder(ctx, s.db.App, d.tenant, "extend the lease of an erasure", `
+		update erasures as e set leased_until = now() + $4::bigint * interval '1 microsecond'
+		where e.tenant_id = $1 and e.erasure_id = $2 and e.worker = $3`, d.tenant, [16]byte(d.id), [16]byte(worker), lease.Microseconds()))
 }
 
 // release lets other workers continue an erasure, after a pause.

@@ -16,12 +16,13 @@ import (
 	"github.com/manifold-es/manifold/signing"
 )
 
-// Owner removes what a table has of erased events.
+// Owner removes what tables have of erased events. Its functions return how many rows they have changed.
 type Owner struct {
 	Name string // of the rows, for the receipt
-	// Forget removes what the table has of the events at positions, which are in the streams, and returns how many rows it
-	// has changed. Positions and streams may be empty.
-	Forget func(ctx context.Context, tenant domain.TenantID, positions []int64, streams []string) (int64, error)
+	// Events removes what is about the events at positions, which are in the streams. Nil: nothing says what it is about.
+	Events func(ctx context.Context, tenant domain.TenantID, positions []int64, streams []string) (int64, error)
+	// Tenant removes everything of the tenant that may quote events. Nil: Events finds all.
+	Tenant func(ctx context.Context, tenant domain.TenantID) (int64, error)
 }
 
 // Config configures Subjects. All fields but the last ones, from Approval on, are required.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,6 +129,9 @@ func (p *process) fill(t *testing.T) *world {
 			change(`{"document":{"email":"` + email + `"}}`), change(`{"document":{"email":"`+email+`"}}`, domain.CauseTag(registered.ID)),
 		}},
 		{Stream: "own.changed-customer-2", Expected: domain.Any, Events: []domain.NewEvent{change(`{"document":{"plan":"iron"}}`)}},
+		{Stream: "brief.changed-customer-1", Expected: domain.Any, Events: []domain.NewEvent{{
+			ID: domain.NewEventID(), Type: "brief.changed", Data: json.RawMessage(`{"document":{"email":"` + email + `"}}`), Tags: []string{domain.CauseTag(other.ID)},
+		}}},
 		{Stream: "dlq.mail-1", Expected: domain.Any, Events: []domain.NewEvent{{ID: domain.NewEventID(), Type: "EventDeadLettered", Data: json.RawMessage(`{"reason":"` + quoted + `"}`), Tags: []string{domain.CauseTag(noted.ID)}}}},
 	}})
 	w.before = tablestest.WholeLog(t, s, w.tenant)
@@ -143,8 +147,11 @@ func (p *process) fill(t *testing.T) *world {
 	execute("insert into manifold.alerts (tenant_id, kind, name, episode, data, opened_id) values ($1, 'stopped', 'x', '', $2, gen_random_uuid())", w.tenant, `{"message":"`+quoted+`"}`)
 	execute("insert into manifold.stored_events (tenant_id) values ($1)", w.tenant)
 	own := domain.Definition{Name: "own", On: map[string]string{"Registered": `{"email": event.data.email, "plan": event.data.plan}`}}
-	_, err := p.catalog.Create(ctx, w.tenant, own, "test")
-	tablestest.Must(t, err)
+	brief := domain.Definition{Name: "brief", Source: domain.Source{Categories: []string{"customer"}}, PublishChanges: true, On: map[string]string{"Registered": `{"plan": event.data.plan}`}}
+	for _, definition := range []domain.Definition{own, brief} {
+		_, err := p.catalog.Create(ctx, w.tenant, definition, "test")
+		tablestest.Must(t, err)
+	}
 	return w
 }
 
@@ -174,6 +181,50 @@ func (p *process) dump(t *testing.T) string {
 		tablestest.Must(t, rows.Err())
 	}
 	return all.String()
+}
+
+// deaths ends a process after one of the calls by which an erasure reads definitions, removes rows and signs.
+type deaths struct {
+	left atomic.Int64 // calls until it dies; 0: it does not
+	kill atomic.Pointer[context.CancelFunc]
+}
+
+// next makes the next process die after so many calls.
+func (d *deaths) next(calls int64, kill context.CancelFunc) {
+	d.kill.Store(&kill)
+	d.left.Store(calls)
+}
+
+func (d *deaths) called() {
+	if d.left.Add(-1) == 0 {
+		(*d.kill.Load())()
+	}
+}
+
+func (d *deaths) within(c *subjects.Config) {
+	personal, sign := c.Personal, c.Sign
+	c.Personal = func(ctx context.Context, tenant domain.TenantID) (func(string, int64) []string, error) {
+		defer d.called()
+		return personal(ctx, tenant)
+	}
+	c.Sign = func(ctx context.Context, text string) ([]byte, error) {
+		defer d.called()
+		return sign(ctx, text)
+	}
+	for i, owner := range c.Owners {
+		if owner.Events != nil {
+			c.Owners[i].Events = func(ctx context.Context, tenant domain.TenantID, positions []int64, streams []string) (int64, error) {
+				defer d.called()
+				return owner.Events(ctx, tenant, positions, streams)
+			}
+		}
+		if owner.Tenant != nil {
+			c.Owners[i].Tenant = func(ctx context.Context, tenant domain.TenantID) (int64, error) {
+				defer d.called()
+				return owner.Tenant(ctx, tenant)
+			}
+		}
+	}
 }
 
 // until polls while the process works.
@@ -216,7 +267,8 @@ func (p *process) document(t *testing.T, tenant domain.TenantID, name, id string
 // while others append and projections fold.
 func TestNothingIsLeftOfASubject(t *testing.T) {
 	t.Parallel()
-	p := start(t, nil)
+	var deaths deaths
+	p := start(t, deaths.within)
 	ctx, s := t.Context(), p.store
 	shared := domain.Definition{Name: "all", On: map[string]string{"Registered": `{"email": event.data.email}`, "Noted": `{"text": event.data.text}`}}
 	_, err := p.catalog.Create(ctx, domain.Everyone, shared, "test")
@@ -224,12 +276,12 @@ func TestNothingIsLeftOfASubject(t *testing.T) {
 	w, other := p.fill(t), p.fill(t)
 	until(t, "the documents", func() bool {
 		dump := p.dump(t)
-		return strings.Count(dump, w.markers[0]) >= 7 && strings.Count(dump, other.markers[0]) >= 7
+		return strings.Count(dump, w.markers[0]) >= 8 && strings.Count(dump, other.markers[0]) >= 8
 	})
 	request := subjects.Request{ID: domain.NewUUID(), Subject: person, Reason: "asked for it", By: subjects.Actor{ID: "a", By: "key a"}}
 	touched, err := p.subjects.DryRun(ctx, w.tenant, request)
 	tablestest.Must(t, err)
-	if len(touched.Events) != 2 || touched.Streams != 1 || !slices.Equal(touched.Projections, []string{"all", "own"}) {
+	if len(touched.Events) != 2 || touched.Streams != 1 || !slices.Equal(touched.Projections, []string{"all", "brief", "own"}) {
 		t.Errorf("the dry run finds %+v", touched)
 	}
 	e, added, err := p.subjects.Request(ctx, w.tenant, request)
@@ -245,16 +297,19 @@ func TestNothingIsLeftOfASubject(t *testing.T) {
 		tablestest.Must(t, err)
 		return e.State == subjects.Done
 	}
-	for range 60 { // the process dies again and again
-		if finished() {
-			break
+	for !finished() && killed < 60 { // the process dies again and again, also after each part of each step
+		life := time.Duration(1+rand.IntN(60)) * time.Millisecond
+		if killed%2 == 0 {
+			life = time.Second
 		}
-		short, cancel := context.WithTimeout(ctx, time.Duration(1+rand.IntN(60))*time.Millisecond)
+		short, cancel := context.WithTimeout(ctx, life)
+		deaths.next(int64(killed/2+1), cancel)
 		tablestest.Must(t, p.subjects.Run(short))
 		cancel()
 		killed++
 		tablestest.AppendTo(t, s, w.tenant, fmt.Sprintf("other-%d", killed), "Other", `{}`)
 	}
+	deaths.next(0, nil)
 	running, cancel := context.WithCancel(ctx)
 	stopped := make(chan error, 1)
 	go func() { stopped <- p.subjects.Run(running) }()
@@ -290,7 +345,7 @@ func TestNothingIsLeftOfASubject(t *testing.T) {
 	if string(first.Data) != `{"n": 1.50, "plan": "gold", "email": null, "addresses": [null]}` || first.Gap != nil || first.Erased == nil || first.Erased.Erasure != request.ID || !slices.Equal(first.Tags, []string{"plan:gold"}) {
 		t.Errorf("the first event is %s, %+v, %v", first.Data, first.Erased, first.Tags)
 	}
-	for i, whole := range []bool{false, true, false, true, true, false, true} {
+	for i, whole := range []bool{false, true, false, true, true, false, true, true} {
 		if gap := after[i].Gap; (gap != nil) != whole || whole && gap.Reason != domain.GapErased {
 			t.Errorf("event %d, a %s, has the gap %+v", i+1, after[i].Type, gap)
 		}
@@ -301,7 +356,7 @@ func TestNothingIsLeftOfASubject(t *testing.T) {
 	if document := p.document(t, w.tenant, "own", "customer-2"); !strings.Contains(document, "iron") {
 		t.Errorf("the document of another person is %s", document)
 	}
-	if c := e.Counts; c.Events["Registered"] != 1 || c.Events["Noted"] != 1 || c.DerivedEvents != 3 || !slices.Equal(c.Projections, []string{"all", "own"}) {
+	if c := e.Counts; c.Events["Registered"] != 1 || c.Events["Noted"] != 1 || c.DerivedEvents != 4 || !slices.Equal(c.Projections, []string{"all", "brief", "own"}) {
 		t.Errorf("the counts are %+v", c)
 	}
 	text, _, _ := strings.Cut(e.Receipt, "\n\n")
@@ -310,7 +365,7 @@ func TestNothingIsLeftOfASubject(t *testing.T) {
 		t.Errorf("the receipt is %s, %v", e.Receipt, err)
 	}
 	erased, err := s.ErasedPositions(ctx, w.tenant, 1, 100)
-	if err != nil || len(erased) != 5 || erased[1] != request.ID {
+	if err != nil || len(erased) != 6 || erased[1] != request.ID {
 		t.Errorf("the erased positions are %v, %v", erased, err)
 	}
 	if again, added, err := p.subjects.Request(ctx, w.tenant, request); err != nil || added || again.State != subjects.Done {

@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 
 const (
 	atOnce       = 2                // tenants whose subjects a process erases at the same time
+	turnTime     = 10 * time.Second // after which other tenants have their turn
 	pageEvents   = 500              // erased events that are looked at together
 	eraseTries   = 10               // of a transaction whose rows others use
 	waitPause    = 2 * time.Second  // between two looks at rebuilds
@@ -89,22 +91,19 @@ func (s *Subjects) Run(ctx context.Context) error {
 	return nil
 }
 
-// runOnce takes each erasure that is due as far as it can go now, those of one tenant one after the other.
+// runOnce gives each tenant with an erasure that is due a turn. Run looks again at once if there was one.
 func (s *Subjects) runOnce(ctx context.Context) error {
 	all, err := s.config.Store.ErasuresDue(ctx)
 	if err != nil {
 		return err
 	}
-	byTenant := make(map[domain.TenantID][]due)
-	for _, d := range all {
-		if s.config.Owns(d.tenant) {
-			byTenant[d.tenant] = append(byTenant[d.tenant], d)
-		}
-	}
 	places := make(chan struct{}, atOnce)
 	var turns sync.WaitGroup
 	defer turns.Wait()
-	for _, of := range byTenant {
+	for _, d := range all {
+		if !s.config.Owns(d.tenant) {
+			continue
+		}
 		select {
 		case places <- struct{}{}:
 		case <-ctx.Done():
@@ -112,34 +111,43 @@ func (s *Subjects) runOnce(ctx context.Context) error {
 		}
 		turns.Go(func() {
 			defer func() { <-places }()
-			for _, d := range of {
-				if ctx.Err() == nil {
-					s.turn(ctx, d)
-				}
+			if s.turn(ctx, d) {
+				s.wake() // the tenant may have others
 			}
 		})
 	}
 	return nil
 }
 
-// turn takes an erasure as far as it can go now.
-func (s *Subjects) turn(ctx context.Context, d due) {
+// turn takes an erasure as far as it can go now, and in turnTime. It returns false if it has not taken it.
+func (s *Subjects) turn(ctx context.Context, d due) bool {
 	worker := domain.NewUUID()
 	e, taken, err := s.config.Store.take(ctx, d, worker)
 	if err != nil || !taken {
 		if err != nil && ctx.Err() == nil {
 			s.config.Log.Warn("an erasure could not be continued; trying again", "tenant", d.tenant.String(), "erasure", d.id.String(), "error", err)
 		}
-		return
+		return false
 	}
 	job := &job{Subjects: s, due: d, worker: worker, e: &e}
 	pause, problem := time.Duration(0), ""
-	for more := true; more && err == nil; {
-		more, pause, err = job.step(ctx)
+	working, stop := context.WithCancelCause(ctx)
+	renewed := make(chan struct{})
+	go func() {
+		defer close(renewed)
+		job.renew(working, stop)
+	}()
+	for more, began := true, time.Now(); more && err == nil && time.Since(began) < turnTime; {
+		more, pause, err = job.step(working)
 	}
+	if errors.Is(context.Cause(working), errTaken) {
+		err = errTaken
+	}
+	stop(nil)
+	<-renewed
 	switch blocked, isBlocked := errors.AsType[*blockedError](err); {
 	case e.State == Done || errors.Is(err, errTaken):
-		return
+		return true
 	case isBlocked:
 		problem, pause = blocked.problem, blocked.pause
 	case err != nil:
@@ -156,6 +164,26 @@ func (s *Subjects) turn(ctx context.Context, d due) {
 	if err := s.config.Store.release(leaving, d, worker, problem, pause); err != nil {
 		s.config.Log.Warn("an erasure could not be released; it continues when its lease expires", "erasure", d.id.String(), "error", err)
 	}
+	return true
+}
+
+// renew extends the lease until ctx ends, however long a step takes. It calls stop when another worker has taken over.
+func (j *job) renew(ctx context.Context, stop context.CancelCauseFunc) {
+	ticker := time.NewTicker(lease / 4)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		switch err := j.config.Store.renew(ctx, j.due, j.worker); {
+		case errors.Is(err, errTaken):
+			stop(errTaken)
+		case err != nil && ctx.Err() == nil:
+			j.config.Log.Warn("the lease of an erasure could not be extended; trying again", "erasure", j.id.String(), "error", err)
+		}
+	}
 }
 
 // blockedError is why an erasure waits.
@@ -170,8 +198,10 @@ func (e *blockedError) Error() string { return e.problem }
 type job struct {
 	*Subjects
 	due
-	worker domain.UUID
-	e      *Erasure
+	worker     domain.UUID
+	e          *Erasure
+	personal   func(eventType string, version int64) []string // as this turn has read them
+	publishers []domain.Projection                            // likewise: those that publish changes of documents
 }
 
 // step makes progress in the erasure's step. more is false if the turn ends, and the next one begins after a pause.
@@ -197,7 +227,8 @@ func (j *job) step(ctx context.Context) (more bool, pause time.Duration, err err
 		}
 		return true, 0, j.documentsDone(ctx)
 	case StepReceipt:
-		return false, 0, j.finish(ctx)
+		err := j.finish(ctx)
+		return j.e.State != Done, 0, err
 	}
 	return false, 0, fmt.Errorf("this release does not know the step %q", j.e.Step)
 }
@@ -227,22 +258,88 @@ func (j *job) eraseEvents(ctx context.Context) error {
 		j.e.plan.DerivedTo = head.Position
 		return j.advance(ctx, StepDerived, 0)
 	}
-	erasing := eventlog.Erasing{Erasure: j.e.ID, Tag: TagOf(j.e.subject)}
-	if j.e.What == Personal {
-		if erasing.Personal, err = j.config.Personal(ctx, j.tenant); err != nil {
-			return err
-		}
+	if err := j.prepare(ctx); err != nil {
+		return err
 	}
-	return j.erase(ctx, erasing, positions, positions[len(positions)-1])
-}
-
-// erase erases events, and saves how far the step has come.
-func (j *job) erase(ctx context.Context, erasing eventlog.Erasing, positions []int64, to int64) error {
 	events, err := j.config.Events.ReadPositions(ctx, j.tenant, positions)
 	if err != nil {
 		return err
 	}
-	counts := j.e.Counts.with(events, erasing.Derived)
+	if err := j.eraseChanges(ctx, events); err != nil {
+		return err
+	}
+	erasing := eventlog.Erasing{Erasure: j.e.ID, Tag: TagOf(j.e.subject)}
+	if j.e.What == Personal {
+		erasing.Personal = j.personal
+	}
+	return j.erase(ctx, erasing, positions, positions[len(positions)-1], j.e.Counts.with(events))
+}
+
+// prepare reads what the steps need of definitions, once in a turn.
+func (j *job) prepare(ctx context.Context) (err error) {
+	if j.personal != nil {
+		return nil
+	}
+	for _, owner := range []domain.TenantID{j.tenant, domain.Everyone} {
+		projections, err := j.config.Registry.Projections(ctx, owner)
+		if err != nil {
+			return err
+		}
+		for _, p := range projections {
+			live, err := j.config.Registry.LiveProjection(ctx, j.tenant, p.ProjectionID)
+			switch {
+			case domain.IsCode(err, domain.CodeNotFound):
+			case err != nil:
+				return err
+			case live.Definition.PublishChanges && live.Definition.Mode != domain.ModeLive:
+				j.publishers = append(j.publishers, live)
+			}
+		}
+	}
+	j.personal, err = j.config.Personal(ctx, j.tenant)
+	return err
+}
+
+// eraseChanges erases all changes of the documents that events belong to, while the events still say which. A change shows
+// its whole document, but has only the last of several events as its cause.
+func (j *job) eraseChanges(ctx context.Context, events []domain.Event) error {
+	for _, p := range j.publishers {
+		ids, err := j.config.Catalog.DocumentIDs(ctx, j.tenant, p, events)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			if err := j.eraseStream(ctx, domain.ChangesStream(p.Name, id), math.MaxInt64); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// eraseStream erases all events of a stream up to a position, as what the service has made. The step continues before the
+// first of them, so that what was made of it is looked for as well.
+func (j *job) eraseStream(ctx context.Context, stream string, upTo int64) error {
+	for {
+		positions, err := j.config.Events.UnerasedOf(ctx, j.tenant, stream, j.e.ID, upTo, eventlog.EraseAtOnce)
+		if err != nil || len(positions) == 0 {
+			return err
+		}
+		if err := j.eraseMade(ctx, positions, min(j.e.Position, positions[0]-1)); err != nil {
+			return err
+		}
+	}
+}
+
+// eraseMade erases events that the service has made.
+func (j *job) eraseMade(ctx context.Context, positions []int64, to int64) error {
+	counts := j.e.Counts
+	counts.DerivedEvents += int64(len(positions))
+	return j.erase(ctx, eventlog.Erasing{Erasure: j.e.ID, Derived: true}, positions, to, counts)
+}
+
+// erase erases events, and saves how far the step has come.
+func (j *job) erase(ctx context.Context, erasing eventlog.Erasing, positions []int64, to int64, counts Counts) error {
 	for attempt := 1; ; attempt++ {
 		var bytes int64
 		err := j.config.Events.Erase(ctx, j.tenant, erasing, positions, func(tx pgx.Tx) (err error) {
@@ -265,12 +362,8 @@ func (j *job) erase(ctx context.Context, erasing eventlog.Erasing, positions []i
 	}
 }
 
-// with returns the counts with further erased events.
-func (c Counts) with(events []domain.Event, derived bool) Counts {
-	if derived {
-		c.DerivedEvents += int64(len(events))
-		return c
-	}
+// with returns the counts with further events of the subject.
+func (c Counts) with(events []domain.Event) Counts {
 	types := make(map[string]int64, len(c.Events)+1)
 	for name, n := range c.Events {
 		types[name] = n
@@ -292,22 +385,23 @@ func (j *job) eraseDerived(ctx context.Context) error {
 	if len(page) == 0 {
 		return j.derivedDone(ctx)
 	}
-	tags := make([]string, len(page))
-	for i, event := range page {
-		tags[i] = domain.CauseTag(event.ID)
-	}
 	categories, err := j.changesCategories(ctx)
 	if err != nil {
 		return err
+	}
+	tags := make([]string, len(page))
+	streams := make(map[string]bool) // of changes
+	for i, event := range page {
+		tags[i] = domain.CauseTag(event.ID)
+		if slices.Contains(categories, domain.Category(event.Stream)) {
+			streams[event.Stream] = true // there may be later changes
+		}
 	}
 	caused, err := j.config.Events.CausedBy(ctx, j.tenant, tags, categories, domain.ReportPrefixes(), j.e.plan.DerivedTo)
 	if err != nil {
 		return err
 	}
-	erasing := eventlog.Erasing{Erasure: j.e.ID, Derived: true}
-	lowest := page[len(page)-1].Position
 	var reports []int64
-	streams := make(map[string]bool)
 	for _, event := range caused {
 		if domain.IsReport(event.Stream) {
 			reports = append(reports, event.Position)
@@ -318,29 +412,23 @@ func (j *job) eraseDerived(ctx context.Context) error {
 	if reports, err = j.unerased(ctx, reports); err != nil {
 		return err
 	}
+	begin, next := j.e.Position, page[len(page)-1].Position
 	for part := range slices.Chunk(reports, eventlog.EraseAtOnce) {
-		if err := j.erase(ctx, erasing, part, j.e.Position); err != nil {
+		if err := j.eraseMade(ctx, part, j.e.Position); err != nil {
 			return err
 		}
 	}
-	for stream := range streams {
-		for {
-			positions, err := j.config.Events.UnerasedOf(ctx, j.tenant, stream, j.e.ID, j.e.plan.DerivedTo, eventlog.EraseAtOnce)
-			if err != nil {
-				return err
-			}
-			if len(positions) == 0 {
-				break
-			}
-			lowest = min(lowest, positions[0]-1) // what was made of them is looked for as well
-			if err := j.erase(ctx, erasing, positions, min(j.e.Position, lowest)); err != nil {
-				return err
-			}
+	for _, stream := range slices.Sorted(maps.Keys(streams)) {
+		if err := j.eraseStream(ctx, stream, j.e.plan.DerivedTo); err != nil {
+			return err
 		}
 	}
-	j.e.Position = lowest
+	if j.e.Position < begin {
+		return nil // continue with events that were erased just now
+	}
+	j.e.Position = next
 	return pg.Under(ctx, j.config.Store.db.App, j.tenant, func(tx pgx.Tx) error {
-		return saveProgress(ctx, tx, j.due, j.worker, lowest, j.e.Counts)
+		return saveProgress(ctx, tx, j.due, j.worker, next, j.e.Counts)
 	})
 }
 
@@ -377,48 +465,53 @@ func (j *job) derivedDone(ctx context.Context) error {
 
 // forget removes what other tables have of the erased events. It may be repeated.
 func (j *job) forget(ctx context.Context) error {
-	rows := make(map[string]int64)
-	streams := make(map[string]bool)
-	named := int64(0)
-	for after, first := int64(0), true; ; first = false {
+	rows := maps.Clone(j.e.Counts.Rows) // a repetition finds only what is new
+	if rows == nil {
+		rows = make(map[string]int64)
+	}
+	add := func(owner *Owner, changed int64, err error) error {
+		if err != nil {
+			return fmt.Errorf("%s: %w", owner.Name, err)
+		}
+		if changed > 0 {
+			rows[owner.Name] += changed
+		}
+		return nil
+	}
+	for after := int64(0); ; {
 		page, err := j.config.Events.ErasedBy(ctx, j.tenant, j.e.ID, after, pageEvents)
 		if err != nil {
 			return err
 		}
-		if len(page) == 0 && !first {
+		if len(page) == 0 {
 			break
 		}
-		positions := make([]int64, len(page))
-		var of []string
+		positions, streams := make([]int64, len(page)), make([]string, len(page))
 		for i, event := range page {
-			positions[i], after = event.Position, event.Position
-			if !streams[event.Stream] {
-				streams[event.Stream] = true
-				of = append(of, event.Stream)
-				if strings.Contains(event.Stream, j.e.subject) {
-					named++
+			positions[i], streams[i], after = event.Position, event.Stream, event.Position
+		}
+		slices.Sort(streams)
+		streams = slices.Compact(streams)
+		for i := range j.config.Owners {
+			if owner := &j.config.Owners[i]; owner.Events != nil {
+				changed, err := owner.Events(ctx, j.tenant, positions, streams)
+				if err := add(owner, changed, err); err != nil {
+					return err
 				}
 			}
 		}
-		for _, owner := range j.config.Owners {
-			changed, err := owner.Forget(ctx, j.tenant, positions, of)
-			if err != nil {
-				return fmt.Errorf("%s: %w", owner.Name, err)
-			}
-			rows[owner.Name] += changed
-		}
 	}
-	// A repetition finds only what is new.
-	total := make(map[string]int64)
-	for _, of := range []map[string]int64{j.e.Counts.Rows, rows} {
-		for name, n := range of {
-			if n > 0 {
-				total[name] += n
+	for i := range j.config.Owners {
+		if owner := &j.config.Owners[i]; owner.Tenant != nil {
+			changed, err := owner.Tenant(ctx, j.tenant)
+			if err := add(owner, changed, err); err != nil {
+				return err
 			}
 		}
 	}
-	j.e.Counts.Rows, j.e.Counts.Streams, j.e.Counts.NamedStreams = total, int64(len(streams)), named
-	return nil
+	streams, named, err := j.config.Events.ErasedStreams(ctx, j.tenant, j.e.ID, j.e.subject)
+	j.e.Counts.Rows, j.e.Counts.Streams, j.e.Counts.NamedStreams = rows, streams, named
+	return err
 }
 
 // settled notes which builds may have erased data, and which projections to rebuild.
@@ -597,8 +690,17 @@ func (j *job) documentsDone(ctx context.Context) error {
 	return j.advance(ctx, StepDerived, 0)
 }
 
-// finish removes what was written meanwhile, and ends the erasure with its receipt.
+// finish removes what was written meanwhile, and ends the erasure with its receipt. If retagging has given the tag to further
+// events meanwhile, the erasure begins again with them.
 func (j *job) finish(ctx context.Context) error {
+	left, err := j.config.Events.TaggedPositions(ctx, j.tenant, TagOf(j.e.subject), 0, j.e.Until, 1)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		j.e.plan = plan{}
+		return j.advance(ctx, StepEvents, 0)
+	}
 	if err := j.forget(ctx); err != nil {
 		return err
 	}
