@@ -95,6 +95,8 @@ func (e *Event) extend(where, name string, value json.RawMessage) error {
 	case ExtensionStream:
 		e.stream = given(value)
 		return nil
+	case ExtensionErased:
+		return nil // the fields stay null
 	case ExtensionGap:
 		if given(value) != "" {
 			return invalid(where, "the event has no data, because it was %s in its original log; leave it out", domain.Clip(given(value), 60))

@@ -99,6 +99,9 @@ func (e *Encoder) appendPlace(b []byte, event *domain.Event, traced bool, trace,
 	if event.Gap != nil {
 		b = domain.AppendText(append(b, `,"`+ExtensionGap+`":`...), string(event.Gap.Reason))
 	}
+	if event.Erased != nil {
+		b = append(append(append(b, `,"`+ExtensionErased+`":"`...), event.Erased.Erasure.String()...), '"')
+	}
 	if trace != nil && !traced {
 		b = append(append(b, `,"`+ExtensionTrace+`":`...), trace...)
 	}
@@ -172,6 +175,9 @@ func (e *Encoder) Binary(event *domain.Event, attribute func(name, value string)
 	}
 	if event.Gap != nil {
 		attribute(ExtensionGap, string(event.Gap.Reason))
+	}
+	if event.Erased != nil {
+		attribute(ExtensionErased, event.Erased.Erasure.String())
 	}
 	if trace != nil && !original.has(ExtensionTrace) {
 		attribute(ExtensionTrace, text(trace))

@@ -159,3 +159,34 @@ func TestIDs(t *testing.T) {
 		t.Error("the nil UUID is an event's id")
 	}
 }
+
+// Both forms of an event with erased fields name the erasure. An event that comes back loses the name.
+func TestErasedEventsNameTheErasure(t *testing.T) {
+	t.Parallel()
+	erasure := domain.NewUUID()
+	event := domain.Event{
+		ID: domain.NewEventID(), Stream: "customer-7", Position: 1, Version: 1, Type: "T", Data: json.RawMessage(`{"email": null}`), RecordedAt: time.Now(),
+		Erased: &domain.EventErasure{Erasure: erasure, At: time.Now()},
+	}
+	var encoder cloudevents.Encoder
+	text := encoder.Append(nil, &event)
+	if want := `"manifolderased":"` + erasure.String() + `"`; !strings.Contains(string(text), want) {
+		t.Errorf("%s lacks %s", text, want)
+	}
+	binary := ""
+	encoder.Binary(&event, func(attribute, value string) {
+		if attribute == cloudevents.ExtensionErased {
+			binary = value
+		}
+	})
+	if binary != erasure.String() {
+		t.Errorf("the binary form has %q", binary)
+	}
+	back, err := cloudevents.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := structured(logged(t, back, "customer-7")); strings.Contains(again, erasure.String()) {
+		t.Errorf("the event comes back as %s", again)
+	}
+}
