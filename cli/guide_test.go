@@ -14,6 +14,11 @@ func TestGuideToProjections(t *testing.T) {
 	runGuide(t, "write-a-projection.md", 10)
 }
 
+func TestGuideToErasingPeople(t *testing.T) {
+	t.Parallel()
+	runGuide(t, "erase-a-person.md", 6)
+}
+
 // runGuide runs the commands of a guide for a new tenant.
 func runGuide(t *testing.T, name string, least int) {
 	t.Helper()

@@ -140,7 +140,7 @@ var receiptLimits = []string{
 	"what was delivered before: to followers, groups, webhooks, reactors and brokers",
 	"names of streams, and ids of documents made from them",
 	"old versions of rows until the databases vacuum, and write-ahead logs and replicas until they are recycled",
-	"memory that a process has released and not used again, until it is restarted",
+	"memory that a process has released and not used again, and buffers of its connections to databases, until it is restarted",
 	"backups, until backupsUntil",
 }
 
