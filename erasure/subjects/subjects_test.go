@@ -183,7 +183,7 @@ func (p *process) dump(t *testing.T) string {
 	return all.String()
 }
 
-// deaths ends a process after one of the calls by which an erasure reads definitions, removes rows and signs.
+// deaths ends a process after one of the calls by which an erasure reads definitions and removes rows.
 type deaths struct {
 	left atomic.Int64 // calls until it dies; 0: it does not
 	kill atomic.Pointer[context.CancelFunc]
@@ -202,14 +202,10 @@ func (d *deaths) called() {
 }
 
 func (d *deaths) within(c *subjects.Config) {
-	personal, sign := c.Personal, c.Sign
+	personal := c.Personal
 	c.Personal = func(ctx context.Context, tenant domain.TenantID) (func(string, int64) []string, error) {
 		defer d.called()
 		return personal(ctx, tenant)
-	}
-	c.Sign = func(ctx context.Context, text string) ([]byte, error) {
-		defer d.called()
-		return sign(ctx, text)
 	}
 	for i, owner := range c.Owners {
 		if owner.Events != nil {
