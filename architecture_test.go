@@ -142,7 +142,7 @@ var testPackages = map[string][]string{
 	"auth/oidc/oidctest":         {},
 	"embedded/pgtest":            {"embedded", "migrations"},
 	"tables/plantest":            {"domain", "embedded/pgtest", "migrations", "pg"},
-	"tables/tablestest":          {"auth", "domain", "embedded/pgtest", "migrations", "tables"},
+	"tables/tablestest":          {"auth", "domain", "embedded/pgtest", "migrations", "proof", "tables"},
 	"systemtest":                 {},
 	"examples":                   {},
 }

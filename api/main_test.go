@@ -219,7 +219,7 @@ func (c setup) start(t testing.TB) *world {
 	w.seals = s.SealTables
 	erasures := subjects.New(subjects.Config{
 		Store: s.SubjectTables, Events: s.Log, Registry: s.Registry, Catalog: catalog, Rebuilds: rebuilds, Drivers: databases, Owners: s.SubjectOwners(), Personal: s.Personal,
-		Keys: s.SigningKeys, Owns: func(domain.TenantID) bool { return true }, Settle: time.Millisecond, Log: quiet,
+		Keys: s.SigningKeys, ForgetSalts: s.ForgetSalts, Owns: func(domain.TenantID) bool { return true }, Settle: time.Millisecond, Log: quiet,
 	})
 	background.Go(func() { _ = erasures.Run(ctx) })
 	w.audit = audit.New(audit.Config{Append: s.Append, Log: logger, Every: time.Hour})

@@ -89,8 +89,22 @@ func TestVerify(t *testing.T) {
 	}
 	says(1, "is not an event of an export", writeFile(t, "other", []byte(`{"id":"1"}`)))
 
+	must(t, environ, "append", "customer-1", "Registered", `{"email": "ada@example.com"}`, "--tag", "subject:ada")
+	grow("order", 39, 740)
+	must(t, environ, "subject", "erase", "ada", "--reason", "asked for it", "--yes")
+	for explained := false; !explained; {
+		err := super.QueryRow(t.Context(), `
+			select exists (select from manifold.seal_receipts where tenant_id::text = $1 and receipt like '%
+erasure %'),
+			  pg_sleep(0.01)::text`, tenant).Scan(&explained, new(string))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	says(0, "\n1 events erased, each named by a signed receipt\n", "--checkpoint", checkpoint)
+	says(0, "349 events intact, 1 erased, 390 expired", "--checkpoint", checkpoint)
+
 	// An export that is older than the log is verified up to its end.
-	grow("order", 40, 740)
 	says(0, "the file ends at 700 of 740\n", "--checkpoint", checkpoint, exported)
 	says(0, "the file is older than the saved checkpoint, at 740\n", "--checkpoint", checkpoint, exported)
 	says(0, "up to position 700: 310 events intact, 0 erased, 390 expired", exported)

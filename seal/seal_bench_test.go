@@ -57,7 +57,7 @@ func BenchmarkSeal(b *testing.B) {
 		log := domain.NewTenantID()
 		appendRows(b, super, []domain.TenantID{log}, events)
 		began, used := time.Now(), processorTime()
-		sealAll(b, s, log)
+		tablestest.SealAll(b, s, log)
 		sealing, processor = sealing+time.Since(began), processor+processorTime()-used
 		tablestest.Must(b, super.QueryRow(b.Context(), storedSize).Scan(&stored))
 	}
@@ -87,7 +87,7 @@ func BenchmarkSealSlowLogs(b *testing.B) {
 			appendRows(b, super, all, 1)
 			began := time.Now()
 			for _, log := range all {
-				sealAll(b, s, log)
+				tablestest.SealAll(b, s, log)
 			}
 			sealing += time.Since(began)
 		}

@@ -50,86 +50,6 @@ func appendRandom(t testing.TB, s *tables.Tables, log domain.TenantID, random *r
 	}
 }
 
-// sealAll seals a log up to its head.
-func sealAll(t testing.TB, s *tables.Tables, log domain.TenantID) {
-	t.Helper()
-	for {
-		_, done, err := s.Seal(t.Context(), log)
-		tablestest.Must(t, err)
-		if done {
-			return
-		}
-	}
-}
-
-func checkpointOf(t testing.TB, s *tables.Tables, log domain.TenantID) proof.Checkpoint {
-	t.Helper()
-	signed, err := s.SealTables.Checkpoint(t.Context(), log)
-	tablestest.Must(t, err)
-	checkpoint, err := proof.ParseCheckpoint(open(t, s, signed))
-	tablestest.Must(t, err)
-	return checkpoint
-}
-
-// open returns the text of what the service has signed.
-func open(t testing.TB, s *tables.Tables, signed string) string {
-	t.Helper()
-	keys, err := s.SigningKeys.Load(t.Context())
-	tablestest.Must(t, err)
-	text, err := keys.Open([]byte(signed))
-	tablestest.Must(t, err)
-	return text
-}
-
-// eventOf returns an event as a client knows it.
-func eventOf(t testing.TB, e *domain.Event) *proof.Event {
-	t.Helper()
-	event := &proof.Event{
-		Position: e.Position, ID: e.ID.String(), Stream: e.Stream, Version: e.Version, Type: e.Type,
-		RecordedAt: e.RecordedAt, OccurredAt: e.OccurredAt, Unreadable: e.Gap != nil,
-	}
-	var err error
-	event.Data, err = proof.Canonical(e.Data)
-	tablestest.Must(t, err)
-	if e.Metadata != nil {
-		event.Metadata, err = proof.Canonical(e.Metadata)
-		tablestest.Must(t, err)
-	}
-	return event
-}
-
-// verify compares a log with a checkpoint.
-func verify(t testing.TB, s *tables.Tables, log domain.TenantID, checkpoint proof.Checkpoint) (
-	proof.Summary, []proof.Finding,
-) {
-	t.Helper()
-	var findings []proof.Finding
-	v := &proof.Verification{
-		Checkpoint: checkpoint,
-		Found:      func(f proof.Finding) { findings = append(findings, f) },
-		Read: func(number int64) (proof.Block, error) {
-			block, signed, err := s.Leaves(t.Context(), log, number)
-			for _, one := range signed {
-				receipt, err := proof.ParseReceipt(open(t, s, one))
-				tablestest.Must(t, err)
-				if receipt.Origin != checkpoint.Origin {
-					t.Errorf("a receipt is of %s", receipt.Origin)
-				}
-				block.Receipts = append(block.Receipts, receipt)
-			}
-			return block, err
-		},
-	}
-	events, err := s.ReadLog(t.Context(), log, domain.LogQuery{Limit: 1 << 20})
-	tablestest.Must(t, err)
-	for i := range events {
-		tablestest.Must(t, v.Add(eventOf(t, &events[i])))
-	}
-	summary, err := v.End()
-	tablestest.Must(t, err)
-	return summary, findings
-}
-
 // A log that grows and is sealed in between, also by two processes at once, has the tree of its events at each size,
 // with proofs that transparency logs accept.
 func TestSealedLogsProveTheirEvents(t *testing.T) {
@@ -149,18 +69,18 @@ func TestSealedLogsProveTheirEvents(t *testing.T) {
 		var both sync.WaitGroup
 		both.Go(func() { appendRandom(t, s, log, random, n) })
 		for _, process := range []*tables.Tables{s, other} {
-			both.Go(func() { sealAll(t, process, log) })
+			both.Go(func() { tablestest.SealAll(t, process, log) })
 		}
 		both.Wait()
-		sealAll(t, s, log)
-		checkpoints = append(checkpoints, checkpointOf(t, s, log))
+		tablestest.SealAll(t, s, log)
+		checkpoints = append(checkpoints, tablestest.Checkpoint(t, s, log))
 	}
 	last := checkpoints[len(checkpoints)-1]
 	events := tablestest.WholeLog(t, s, log)
 	if last.Size != int64(len(events)) || !strings.HasSuffix(last.Origin, "/"+log.String()) {
 		t.Fatalf("the checkpoint is %+v, with %d events", last, len(events))
 	}
-	if summary, findings := verify(t, s, log, last); len(findings) > 0 || summary.Intact != last.Size {
+	if summary, findings := tablestest.Verify(t, s, log, last); len(findings) > 0 || summary.Intact != last.Size {
 		t.Errorf("it is verified with %+v, %+v", summary, findings)
 	}
 	for _, earlier := range checkpoints {
@@ -174,7 +94,7 @@ func TestSealedLogsProveTheirEvents(t *testing.T) {
 		block, _, err := s.Leaves(ctx, log, (position-1)/proof.BlockSize)
 		tablestest.Must(t, err)
 		var hasher proof.Hasher
-		event := eventOf(t, &events[position-1])
+		event := tablestest.SealedEvent(t, &events[position-1])
 		if got := hasher.Leaf(event, hasher.Content(event, block.Leaves[(position-1)%proof.BlockSize].Salt)); got != leaf {
 			t.Errorf("position %d has the leaf %s, and its event %s", position, leaf, got)
 		}
@@ -212,7 +132,7 @@ func TestSealsSurviveLostConnections(t *testing.T) {
 			}
 		}
 	}
-	summary, findings := verify(t, s, log, checkpointOf(t, s, log))
+	summary, findings := tablestest.Verify(t, s, log, tablestest.Checkpoint(t, s, log))
 	if failed < 2 || len(findings) > 0 || summary.Intact != 2400 {
 		t.Errorf("after %d failures it is %+v, %+v", failed, summary, findings)
 	}
@@ -233,7 +153,7 @@ func newSealedLog(t *testing.T, events int) *sealedLog {
 	s, db := tablestest.Open(t)
 	l := &sealedLog{s, t, db, db.Pool(t, pgtest.RoleSuperuser, 2), tablestest.NewTenant(t, s), int64(events)}
 	appendRandom(t, s, l.log, rand.New(rand.NewPCG(5, 6)), events)
-	sealAll(t, s, l.log)
+	tablestest.SealAll(t, s, l.log)
 	return l
 }
 
@@ -248,7 +168,7 @@ func (l *sealedLog) execute(statement string, args ...any) {
 func TestTamperingIsFound(t *testing.T) {
 	t.Parallel()
 	l := newSealedLog(t, 5000)
-	checkpoint := checkpointOf(t, l.Tables, l.log)
+	checkpoint := tablestest.Checkpoint(t, l.Tables, l.log)
 	random := rand.New(rand.NewPCG(7, 8))
 	l.execute("create table kept as select * from manifold.events where tenant_id = $1")
 	names := "tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, " +
@@ -273,7 +193,7 @@ func TestTamperingIsFound(t *testing.T) {
 		position := 1 + random.Int64N(l.size)
 		l.execute("create table seals_kept as select * from manifold.seals where tenant_id = $1")
 		l.execute(tamper.statement, position)
-		_, findings := verify(t, l.Tables, l.log, checkpoint)
+		_, findings := tablestest.Verify(t, l.Tables, l.log, checkpoint)
 		found := false
 		for _, f := range findings {
 			found = found || f.First == position && f.Problem == tamper.want
@@ -288,7 +208,7 @@ func TestTamperingIsFound(t *testing.T) {
 		_, err := l.super.Exec(t.Context(), "drop table seals_kept")
 		tablestest.Must(t, err)
 	}
-	if summary, findings := verify(t, l.Tables, l.log, checkpoint); len(findings) > 0 || summary.Intact != l.size {
+	if summary, findings := tablestest.Verify(t, l.Tables, l.log, checkpoint); len(findings) > 0 || summary.Intact != l.size {
 		t.Fatalf("after everything was restored: %+v, %+v", summary, findings)
 	}
 
@@ -296,7 +216,7 @@ func TestTamperingIsFound(t *testing.T) {
 	l.execute("update manifold.events set position = -1 where tenant_id = $1 and position = 77")
 	l.execute("update manifold.events set position = 77 where tenant_id = $1 and position = 4711")
 	l.execute("update manifold.events set position = 4711 where tenant_id = $1 and position = -1")
-	_, findings := verify(t, l.Tables, l.log, checkpoint)
+	_, findings := tablestest.Verify(t, l.Tables, l.log, checkpoint)
 	if len(findings) != 2 || findings[0].Problem != proof.Moved ||
 		!strings.Contains(findings[0].Detail, "was sealed at position 4711") ||
 		!strings.Contains(findings[1].Detail, "was sealed at position 77") {
@@ -309,20 +229,20 @@ func TestTamperingIsFound(t *testing.T) {
 func TestChangedSealsAreFound(t *testing.T) {
 	t.Parallel()
 	l := newSealedLog(t, 1000)
-	checkpoint := checkpointOf(t, l.Tables, l.log)
+	checkpoint := tablestest.Checkpoint(t, l.Tables, l.log)
 	block, _, err := l.Leaves(t.Context(), l.log, 0)
 	tablestest.Must(t, err)
 	l.execute("update manifold.events set event_data = '{}' where tenant_id = $1 and position = 300")
 	events, err := l.ReadLog(t.Context(), l.log, domain.LogQuery{From: 300, To: 300, Limit: 1})
 	tablestest.Must(t, err)
 	var hasher proof.Hasher
-	event := eventOf(t, &events[0])
+	event := tablestest.SealedEvent(t, &events[0])
 	content := hasher.Content(event, block.Leaves[299].Salt)
 	leaf := hasher.Leaf(event, content)
 	l.execute(`update manifold.seals set leaves = overlay(leaves placing $2 from (300 - first_position)::int * 32 + 1),
 		contents = overlay(contents placing $3 from (300 - first_position)::int * 32 + 1)
 		where tenant_id = $1 and 300 between first_position and first_position + length(leaves) / 32 - 1`, leaf[:], content[:])
-	_, findings := verify(t, l.Tables, l.log, checkpoint)
+	_, findings := tablestest.Verify(t, l.Tables, l.log, checkpoint)
 	if len(findings) != 1 || findings[0].Problem != proof.Forged || findings[0].First != 257 || findings[0].Last != 512 {
 		t.Errorf("the findings are %+v", findings)
 	}
@@ -330,7 +250,7 @@ func TestChangedSealsAreFound(t *testing.T) {
 		t.Error("the changed leaf has a proof")
 	}
 	l.execute("update manifold.seal_subtrees set hash = decode(repeat('00', 32), 'hex') where tenant_id = $1")
-	if _, findings = verify(t, l.Tables, l.log, checkpoint); len(findings) == 0 || findings[0].Problem != proof.Forged {
+	if _, findings = tablestest.Verify(t, l.Tables, l.log, checkpoint); len(findings) == 0 || findings[0].Problem != proof.Forged {
 		t.Errorf("with changed subtrees the findings are %+v", findings)
 	}
 
@@ -352,7 +272,7 @@ func TestOlderSealsAreNotContinued(t *testing.T) {
 		l.execute("create table earlier_" + table + " as select * from manifold." + table + " where tenant_id = $1")
 	}
 	appendRandom(t, l.Tables, l.log, random, 500)
-	sealAll(t, l.Tables, l.log)
+	tablestest.SealAll(t, l.Tables, l.log)
 	other := tablestest.OpenAgain(t, l.db)
 	refused := func(what string) {
 		t.Helper()
@@ -373,7 +293,7 @@ func TestOlderSealsAreNotContinued(t *testing.T) {
 	l.execute("update manifold.events set event_data = '{}' where tenant_id = $1 and position = 1200")
 	putBack("earlier_")
 	refused("an older seal")
-	sealAll(t, other, l.log) // a process that has just started does not know better
+	tablestest.SealAll(t, other, l.log) // a process that has just started does not know better
 	refused("another continuation of an older seal")
 
 	l.execute("delete from manifold.sealed_logs where tenant_id = $1")
@@ -386,10 +306,10 @@ func TestOlderSealsAreNotContinued(t *testing.T) {
 	refused("a seal that is longer than the log")
 	putBack("later_")
 	appendRandom(t, l.Tables, l.log, random, 3)
-	sealAll(t, tablestest.OpenAgain(t, l.db), l.log)
+	tablestest.SealAll(t, tablestest.OpenAgain(t, l.db), l.log)
 	appendRandom(t, l.Tables, l.log, random, 3)
-	sealAll(t, l.Tables, l.log) // after what another process has sealed
-	if size := checkpointOf(t, l.Tables, l.log).Size; size != 1506 {
+	tablestest.SealAll(t, l.Tables, l.log) // after what another process has sealed
+	if size := tablestest.Checkpoint(t, l.Tables, l.log).Size; size != 1506 {
 		t.Errorf("the log is sealed up to position %d", size)
 	}
 
@@ -408,7 +328,7 @@ func TestRowsOfSlowLogsAreMerged(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 4))
 	grow := func(events int) {
 		appendRandom(t, l.Tables, l.log, random, events)
-		sealAll(t, l.Tables, l.log)
+		tablestest.SealAll(t, l.Tables, l.log)
 	}
 	rows := func(want string) {
 		t.Helper()
@@ -430,7 +350,7 @@ func TestRowsOfSlowLogsAreMerged(t *testing.T) {
 	grow(10)
 	grow(600)
 	rows("1+256 257+256 513+256 769+98")
-	summary, findings := verify(t, l.Tables, l.log, checkpointOf(t, l.Tables, l.log))
+	summary, findings := tablestest.Verify(t, l.Tables, l.log, tablestest.Checkpoint(t, l.Tables, l.log))
 	if want := (proof.Summary{Size: 866, Intact: 865, Erased: 1}); summary != want || len(findings) > 0 {
 		t.Errorf("it is %+v, %+v", summary, findings)
 	}
@@ -459,9 +379,9 @@ func TestErasureWaitsForTheFirstSeal(t *testing.T) {
 		return false
 	}))
 	sealing := tablestest.OpenWith(t, db, func(c *tables.Config) { c.AppURL = network.URL(t, db, migrations.RoleApp) })
-	sealAll(t, sealing, l.log)
+	tablestest.SealAll(t, sealing, l.log)
 	tablestest.Must(t, tablestest.Receive(t, forgotten, "the erasure"))
-	summary, findings := verify(t, s, l.log, checkpointOf(t, s, l.log))
+	summary, findings := tablestest.Verify(t, s, l.log, tablestest.Checkpoint(t, s, l.log))
 	if want := (proof.Summary{Size: 300, Intact: 299, Erased: 1}); summary != want || len(findings) > 0 {
 		t.Errorf("it is %+v, %+v", summary, findings)
 	}
@@ -494,7 +414,7 @@ func TestReceiptsAreMerged(t *testing.T) {
 	if len(signed) != 66 {
 		t.Errorf("there are %d receipts", len(signed))
 	}
-	summary, findings := verify(t, l.Tables, l.log, checkpointOf(t, l.Tables, l.log))
+	summary, findings := tablestest.Verify(t, l.Tables, l.log, tablestest.Checkpoint(t, l.Tables, l.log))
 	if want := (proof.Summary{Size: 300, Intact: 50, Erased: 200, Expired: 7, Problems: 43}); summary != want || len(findings) != 43 {
 		t.Errorf("it is %+v, %+v", summary, findings)
 	}
@@ -505,7 +425,7 @@ func TestReceiptsAreMerged(t *testing.T) {
 		tablestest.Must(t, l.ForgetSalts(t.Context(), l.log, fmt.Sprintf("erasure %d", cause), positions))
 	}
 	l.execute("delete from manifold.seal_receipts where tenant_id = $1 and receipt = 'x'")
-	if summary, _ = verify(t, l.Tables, l.log, checkpointOf(t, l.Tables, l.log)); summary.Erased != 200 {
+	if summary, _ = tablestest.Verify(t, l.Tables, l.log, tablestest.Checkpoint(t, l.Tables, l.log)); summary.Erased != 200 {
 		t.Errorf("after receipts were signed again it is %+v", summary)
 	}
 }
@@ -525,14 +445,14 @@ func TestErasedContentIsExplained(t *testing.T) {
 	if _, receipts, err := l.Leaves(t.Context(), l.log, 0); err != nil || len(receipts) != 1 {
 		t.Errorf("a repeated erasure has the receipts %q, %v", receipts, err)
 	}
-	sealAll(t, l.Tables, l.log)
-	summary, findings := verify(t, l.Tables, l.log, checkpointOf(t, l.Tables, l.log))
+	tablestest.SealAll(t, l.Tables, l.log)
+	summary, findings := tablestest.Verify(t, l.Tables, l.log, tablestest.Checkpoint(t, l.Tables, l.log))
 	if want := (proof.Summary{Size: 610, Intact: 607, Erased: 3}); summary != want || len(findings) > 0 {
 		t.Errorf("it is %+v, %+v", summary, findings)
 	}
 	l.execute("update manifold.events set event_type = 'Other' where tenant_id = $1 and position = 3")
 	l.execute("delete from manifold.events where tenant_id = $1 and position = 256")
-	_, findings = verify(t, l.Tables, l.log, checkpointOf(t, l.Tables, l.log))
+	_, findings = tablestest.Verify(t, l.Tables, l.log, tablestest.Checkpoint(t, l.Tables, l.log))
 	if len(findings) != 2 || findings[0].Problem != proof.Missing || findings[1].Problem != proof.Changed {
 		t.Errorf("after the erasure, the findings are %+v", findings)
 	}
@@ -546,9 +466,9 @@ func TestAbsentEventsAreSealed(t *testing.T) {
 	appendRandom(t, s, l.log, rand.New(rand.NewPCG(5, 6)), 700)
 	l.execute("create table kept as select * from manifold.events where tenant_id = $1 and position in (1, 300, 700)")
 	l.execute("delete from manifold.events where tenant_id = $1 and (position < 280 or position in (300, 700))")
-	sealAll(t, s, l.log)
-	checkpoint := checkpointOf(t, s, l.log)
-	summary, findings := verify(t, s, l.log, checkpoint)
+	tablestest.SealAll(t, s, l.log)
+	checkpoint := tablestest.Checkpoint(t, s, l.log)
+	summary, findings := tablestest.Verify(t, s, l.log, checkpoint)
 	if want := (proof.Summary{Size: 700, Intact: 419, Absent: 281}); summary != want || len(findings) > 0 {
 		t.Errorf("it is %+v, %+v", summary, findings)
 	}
@@ -556,7 +476,7 @@ func TestAbsentEventsAreSealed(t *testing.T) {
 		insert into manifold.events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at)
 		select tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, created_at
 		from kept where tenant_id = $1`)
-	if _, findings = verify(t, s, l.log, checkpoint); len(findings) != 3 || findings[0].Problem != proof.Added {
+	if _, findings = tablestest.Verify(t, s, l.log, checkpoint); len(findings) != 3 || findings[0].Problem != proof.Added {
 		t.Errorf("added events are %+v", findings)
 	}
 }
@@ -583,7 +503,7 @@ func TestUnreadableEventsAreSealed(t *testing.T) {
 	}
 	cancel()
 	tablestest.Must(t, tablestest.Receive(t, done, "the sealer"))
-	if summary, findings := verify(t, s, l.log, checkpointOf(t, s, l.log)); len(findings) > 0 || summary.Intact != 300 {
+	if summary, findings := tablestest.Verify(t, s, l.log, tablestest.Checkpoint(t, s, l.log)); len(findings) > 0 || summary.Intact != 300 {
 		t.Errorf("it is %+v, %+v", summary, findings)
 	}
 }
@@ -618,7 +538,7 @@ func TestSealerSealsLogs(t *testing.T) {
 	tablestest.Must(t, tablestest.Receive(t, done, "the sealer"))
 	_, err := s.SealTables.Checkpoint(t.Context(), foreign)
 	tablestest.WantCode(t, err, domain.CodeNotFound)
-	if summary, findings := verify(t, s, long, checkpointOf(t, s, long)); len(findings) > 0 || summary.Intact != 20000 {
+	if summary, findings := tablestest.Verify(t, s, long, tablestest.Checkpoint(t, s, long)); len(findings) > 0 || summary.Intact != 20000 {
 		t.Errorf("it is %+v, %+v", summary, findings)
 	}
 }

@@ -11,7 +11,7 @@ import (
 func (p *Process) wireSubjects() {
 	p.subjects = subjects.New(subjects.Config{
 		Store: p.store.SubjectTables, Events: p.store.Log, Registry: p.store.Registry, Catalog: p.catalog, Rebuilds: p.rebuilds, Drivers: p.drivers,
-		Owners: p.store.SubjectOwners(), Personal: p.store.Personal, Keys: p.store.SigningKeys, Owns: p.members.Owns,
+		Owners: p.store.SubjectOwners(), Personal: p.store.Personal, Keys: p.store.SigningKeys, ForgetSalts: p.store.ForgetSalts, Owns: p.members.Owns,
 		Approval: p.config.Erasure.Approval, Backups: p.config.Erasure.BackupsKept,
 		Settle: time.Minute + p.config.Database.ReplicaLag, Log: p.log, // a replica may show the data for as long
 	})

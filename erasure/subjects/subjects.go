@@ -36,8 +36,10 @@ type Config struct {
 	Owners   []Owner
 	// Personal returns the function for eventlog.Erasing.Personal.
 	Personal func(ctx context.Context, tenant domain.TenantID) (func(eventType string, version int64) []string, error)
-	Keys     *signing.Keys              // sign the receipt
-	Owns     func(domain.TenantID) bool // whether this process works for the tenant
+	Keys     *signing.Keys // sign the receipt
+	// ForgetSalts erases the salts of erased events, and leaves receipts about them, as seal.Postgres does.
+	ForgetSalts func(ctx context.Context, tenant domain.TenantID, cause string, positions []int64) error
+	Owns        func(domain.TenantID) bool // whether this process works for the tenant
 
 	Approval bool          // every erasure must be approved by a second actor
 	Backups  time.Duration // how long backups are kept

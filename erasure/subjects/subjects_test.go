@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/manifold-es/manifold/erasure/subjects"
 	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/projection"
+	"github.com/manifold-es/manifold/proof"
 	"github.com/manifold-es/manifold/rebuild"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/tables/tablestest"
@@ -51,7 +53,7 @@ func start(t *testing.T, change func(*subjects.Config)) *process {
 	rebuilds := rebuild.New(rebuild.Config{Store: store, Drivers: byName, Catalog: catalog, Keep: time.Hour, Poll: 50 * time.Millisecond, Log: quiet})
 	config := subjects.Config{
 		Store: s.SubjectTables, Events: s.Log, Registry: s.Registry, Catalog: catalog, Rebuilds: rebuilds, Drivers: byName, Owners: s.SubjectOwners(),
-		Personal: s.Personal, Keys: s.SigningKeys, Owns: func(domain.TenantID) bool { return true },
+		Personal: s.Personal, Keys: s.SigningKeys, ForgetSalts: s.ForgetSalts, Owns: func(domain.TenantID) bool { return true },
 		Settle: time.Millisecond, Every: 20 * time.Millisecond, Log: quiet,
 	}
 	if change != nil {
@@ -183,7 +185,8 @@ func (p *process) dump(t *testing.T) string {
 	return all.String()
 }
 
-// deaths ends a process after one of the calls by which an erasure reads definitions and removes rows.
+// deaths ends a process after one of the calls by which an erasure reads definitions and removes rows, and before it
+// erases salts.
 type deaths struct {
 	left atomic.Int64 // calls until it dies; 0: it does not
 	kill atomic.Pointer[context.CancelFunc]
@@ -206,6 +209,12 @@ func (d *deaths) within(c *subjects.Config) {
 	c.Personal = func(ctx context.Context, tenant domain.TenantID) (func(string, int64) []string, error) {
 		defer d.called()
 		return personal(ctx, tenant)
+	}
+	forget := c.ForgetSalts
+	c.ForgetSalts = func(ctx context.Context, tenant domain.TenantID, cause string, positions []int64) error {
+		d.called() // between the erasure's commit and this
+		defer d.called()
+		return forget(ctx, tenant, cause, positions)
 	}
 	for i, owner := range c.Owners {
 		if owner.Events != nil {
@@ -275,6 +284,7 @@ func TestNothingIsLeftOfASubject(t *testing.T) {
 		return strings.Count(dump, w.markers[0]) >= 8 && strings.Count(dump, other.markers[0]) >= 8
 	})
 	request := subjects.Request{ID: domain.NewUUID(), Subject: person, Reason: "asked for it", By: subjects.Actor{ID: "a", By: "key a"}}
+	tablestest.SealAll(t, s, w.tenant) // before the erasure
 	touched, err := p.subjects.DryRun(ctx, w.tenant, request)
 	tablestest.Must(t, err)
 	if len(touched.Events) != 2 || touched.Streams != 1 || !slices.Equal(touched.Projections, []string{"all", "brief", "own"}) {
@@ -364,12 +374,50 @@ func TestNothingIsLeftOfASubject(t *testing.T) {
 	if err != nil || len(erased) != 6 || erased[1] != request.ID {
 		t.Errorf("the erased positions are %v, %v", erased, err)
 	}
+	p.isProved(t, w.tenant, e)
 	if again, added, err := p.subjects.Request(ctx, w.tenant, request); err != nil || added || again.State != subjects.Done {
 		t.Errorf("the repeated request returns %+v, %v, %v", again, added, err)
 	}
 	request.Subject = "somebody"
 	_, _, err = p.subjects.Request(ctx, w.tenant, request)
 	tablestest.WantCode(t, err, domain.CodeConflict)
+}
+
+// isProved seals the rest of a log, and checks that the erased events are explained by receipts, without salts to guess their
+// contents with, and that a change of another event is found.
+func (p *process) isProved(t *testing.T, tenant domain.TenantID, e subjects.Erasure) {
+	t.Helper()
+	ctx, s := t.Context(), p.store
+	tablestest.SealAll(t, s, tenant)
+	checkpoint := tablestest.Checkpoint(t, s, tenant)
+	summary, findings := tablestest.Verify(t, s, tenant, checkpoint)
+	if len(findings) > 0 || summary.Erased != 6 || summary.Intact != checkpoint.Size-6 {
+		t.Errorf("the log is verified with %+v, %+v", summary, findings)
+	}
+	erased, err := s.ErasedPositions(ctx, tenant, 1, checkpoint.Size)
+	tablestest.Must(t, err)
+	block, receipts, err := s.Leaves(ctx, tenant, 0)
+	tablestest.Must(t, err)
+	for i, leaf := range block.Leaves {
+		if _, ok := erased[int64(i+1)]; ok != (leaf.Salt == proof.Salt{}) {
+			t.Errorf("position %d is erased: %v, and has the salt %x", i+1, ok, leaf.Salt)
+		}
+	}
+	if len(receipts) != 1 {
+		t.Fatalf("there are %d receipts", len(receipts))
+	}
+	receipt, err := proof.ParseReceipt(tablestest.OpenSigned(t, s, receipts[0]))
+	tablestest.Must(t, err)
+	if receipt.Cause != "erasure "+e.ID.String() || !slices.Equal(receipt.Positions, slices.Sorted(maps.Keys(erased))) {
+		t.Errorf("the receipt is %+v, and %v are erased", receipt, erased)
+	}
+	_, err = p.db.Pool(t, pgtest.RoleSuperuser, 1).Exec(ctx, `
+		update manifold.events set event_data = 'null', erased = true where tenant_id = $1 and position in (3, 6)`, tenant)
+	tablestest.Must(t, err)
+	_, findings = tablestest.Verify(t, s, tenant, checkpoint)
+	if len(findings) != 2 || findings[0].Problem != proof.Changed || findings[0].First != 3 || findings[1].First != 6 {
+		t.Errorf("after a change without a receipt, the findings are %+v", findings)
+	}
 }
 
 func TestAnotherActorMustApprove(t *testing.T) {

@@ -338,7 +338,7 @@ func (j *job) eraseMade(ctx context.Context, positions []int64, to int64) error 
 	return j.erase(ctx, eventlog.Erasing{Erasure: j.e.ID, Derived: true}, positions, to, counts)
 }
 
-// erase erases events, and saves how far the step has come.
+// erase erases events and their salts, and saves how far the step has come.
 func (j *job) erase(ctx context.Context, erasing eventlog.Erasing, positions []int64, to int64, counts Counts) error {
 	for attempt := 1; ; attempt++ {
 		var bytes int64
@@ -353,13 +353,18 @@ func (j *job) erase(ctx context.Context, erasing eventlog.Erasing, positions []i
 		})
 		if err == nil {
 			j.e.Position, j.e.Counts = to, counts
-			return nil
+			return j.forgetSalts(ctx, positions) // at once, since whoever verifies the log sees a change until then
 		}
 		if !pg.Busy(pg.SQLState(err)) || attempt == eraseTries {
 			return pg.Unavailable(err)
 		}
 		pg.BackOff(ctx, attempt)
 	}
+}
+
+// forgetSalts leaves receipts about erased events, and erases what their contents could be guessed with.
+func (j *job) forgetSalts(ctx context.Context, positions []int64) error {
+	return j.config.ForgetSalts(ctx, j.tenant, "erasure "+j.e.ID.String(), positions)
 }
 
 // with returns the counts with further events of the subject.
@@ -463,7 +468,8 @@ func (j *job) derivedDone(ctx context.Context) error {
 	return j.advance(ctx, StepRows, 0)
 }
 
-// forget removes what other tables have of the erased events. It may be repeated.
+// forget removes what other tables have of the erased events, and the salts that a worker has left which ended after
+// erase's transaction. It may be repeated.
 func (j *job) forget(ctx context.Context) error {
 	rows := maps.Clone(j.e.Counts.Rows) // a repetition finds only what is new
 	if rows == nil {
@@ -489,6 +495,9 @@ func (j *job) forget(ctx context.Context) error {
 		positions, streams := make([]int64, len(page)), make([]string, len(page))
 		for i, event := range page {
 			positions[i], streams[i], after = event.Position, event.Stream, event.Position
+		}
+		if err := j.forgetSalts(ctx, positions); err != nil {
+			return err
 		}
 		slices.Sort(streams)
 		streams = slices.Compact(streams)
