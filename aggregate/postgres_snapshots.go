@@ -235,14 +235,15 @@ func (s *Postgres) deleteDefinitionSnapshots(ctx context.Context, tenant domain.
 	}
 }
 
-// ForgetStreams removes the snapshots of streams, because their events have changed. It returns how many it has removed.
+// ForgetStreams removes the snapshots of streams, because their events have changed. It returns how many it has
+// removed.
 func (s *Postgres) ForgetStreams(ctx context.Context, tenant domain.TenantID, streams []string) (int64, error) {
 	return pg.ExecUnder(ctx, s.db.App, tenant, "remove the snapshots of streams",
 		"delete from snapshots s where s.tenant_id = $1 and s.stream_id = any ($2::text[])", tenant, streams)
 }
 
-// ForgetOutcomes removes the outcomes of a tenant's commands that appended nothing: a rejection may quote a state. A repeated
-// command is decided again. It returns how many it has removed.
+// ForgetOutcomes removes the outcomes of a tenant's commands that appended nothing: a rejection may quote a state. A
+// repeated command is decided again. It returns how many it has removed.
 func (s *Postgres) ForgetOutcomes(ctx context.Context, tenant domain.TenantID) (int64, error) {
 	return pg.ExecUnder(ctx, s.db.App, tenant, "remove the outcomes of commands", "delete from command_outcomes o where o.tenant_id = $1", tenant)
 }

@@ -38,7 +38,8 @@ const (
 	ExtensionTags = "manifoldtags"
 	// ExtensionGap says in one word why the event has no data: unreadable, redacted or erased.
 	ExtensionGap = "manifoldgap"
-	// ExtensionErased is the id of the erasure that has set personal fields of the data to null. An incoming event loses it.
+	// ExtensionErased is the id of the erasure that has set personal fields of the data to null. An incoming event
+	// loses it.
 	ExtensionErased = "manifolderased"
 	// ExtensionTrace is the traceparent of W3C Trace Context, from the metadata member of that name.
 	ExtensionTrace = "traceparent"

@@ -11,8 +11,9 @@ import (
 	"github.com/manifold-es/manifold/atrest"
 )
 
-// Encryption says with which keys the secrets of webhooks and the private signing key are encrypted before the database stores
-// them. It has at most one source of keys, in the format of atrest.Parse; without one, they are stored as they are.
+// Encryption says with which keys the secrets of webhooks and the private signing key are encrypted before the database
+// stores them. It has at most one source of keys, in the format of atrest.Parse; without one, they are stored as they
+// are.
 type Encryption struct {
 	Keys        Secret   `yaml:"keys" env:"KEYS"`
 	KeysFile    string   `yaml:"keysFile" env:"KEYS_FILE"`

@@ -80,8 +80,8 @@ func (d *Definition) Types() []string {
 // change.
 func ChangesCategory(projection string) string { return projection + ".changed" }
 
-// ChangesStream returns the stream of the changes of a projection's document. A hash replaces an id that cannot be part of
-// a stream's name.
+// ChangesStream returns the stream of the changes of a projection's document. A hash replaces an id that cannot be part
+// of a stream's name.
 func ChangesStream(projection, document string) string {
 	category := ChangesCategory(projection)
 	if stream := category + "-" + document; CheckStream("", stream) == nil {

@@ -25,8 +25,8 @@ type Options struct {
 	// Heads returns the heads of all logs. After New, it is asked for audit logs of deleted tenants, to erase them: a process
 	// of a release without audit logs leaves them. Nil: they are not looked for.
 	Heads func(ctx context.Context, since time.Time) ([]domain.Head, error)
-	// SealedLogs returns all logs with a seal. Every hour, it is asked for those of deleted tenants, to erase their seals:
-	// a process of a release without seals leaves them. Nil: they are not looked for.
+	// SealedLogs returns all logs with a seal. Every hour, it is asked for those of deleted tenants, to erase their
+	// seals: a process of a release without seals leaves them. Nil: they are not looked for.
 	SealedLogs func(ctx context.Context) ([]domain.TenantID, error)
 	// Erased records that everything of a tenant was removed. It is called before the tenant is marked deleted, and again
 	// if that fails; the tenant is deleted once it has succeeded. Nil: nothing is recorded.

@@ -87,8 +87,8 @@ func (s *Postgres) EraseAuditLog(ctx context.Context, tenant domain.TenantID) er
 	return s.webhooks.TellWebhooks(ctx, log)
 }
 
-// EraseSeals removes the seals of a tenant that is deleting or deleted, and of its audit log. The row by which a seal is
-// found goes last.
+// EraseSeals removes the seals of a tenant that is deleting or deleted, and of its audit log. The row by which a seal
+// is found goes last.
 func (s *Postgres) EraseSeals(ctx context.Context, tenant domain.TenantID) error {
 	if err := s.checkDeleting(ctx, tenant); err != nil {
 		return err

@@ -19,8 +19,8 @@ import (
 type Erasing struct {
 	Erasure domain.UUID
 	Tag     string // is removed from the events, too; empty: none
-	// Personal returns JSON Pointers to the personal data in an event of the type that names the schema version (0: none).
-	// None: all data and metadata are removed. Nil: of all events.
+	// Personal returns JSON Pointers to the personal data in an event of the type that names the schema version (0:
+	// none). None: all data and metadata are removed. Nil: of all events.
 	Personal func(eventType string, version int64) []string
 	Derived  bool // the service has made the events from those of a subject
 }
@@ -29,10 +29,10 @@ type Erasing struct {
 const EraseAtOnce = 20
 
 // Erase removes the data of a person from events, in one transaction with before and after; the events keep their
-// positions, ids, streams, versions, types, times and other tags. An event that has been removed stays removed. Afterwards
-// writers of all processes have forgotten what they remembered of tags. It may be repeated. If pg.Busy reports true for the
-// SQLSTATE of the error, a concurrent transaction held the same rows: retry. The error is domain.CodeNotFound if the log no
-// longer exists.
+// positions, ids, streams, versions, types, times and other tags. An event that has been removed stays removed.
+// Afterwards writers of all processes have forgotten what they remembered of tags. It may be repeated. If pg.Busy
+// reports true for the SQLSTATE of the error, a concurrent transaction held the same rows: retry. The error is
+// domain.CodeNotFound if the log no longer exists.
 func (s *Log) Erase(ctx context.Context, tenant domain.TenantID, e Erasing, positions []int64, before, after func(tx pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, s.db.Retention, pgx.TxOptions{
 		// See Retag.
@@ -117,7 +117,8 @@ func (t storedTags) without(tag string) storedTags {
 	return storedTags{slices.DeleteFunc(slices.Clone(t.tags), is), slices.DeleteFunc(slices.Clone(t.derived), is)}
 }
 
-// withoutPersonal returns an event's data with null for its personal fields. ok is false if all of its data is personal.
+// withoutPersonal returns an event's data with null for its personal fields. ok is false if all of its data is
+// personal.
 func (e *erasable) withoutPersonal(personal func(string, int64) []string) (data []byte, ok bool) {
 	if personal == nil || e.gap || e.data == nil {
 		return nil, false
@@ -205,8 +206,8 @@ type ErasedEvent struct {
 	Type     string
 }
 
-// ErasedBy returns the first events after a position that an erasure has changed and that still exist, at most limit, in
-// order.
+// ErasedBy returns the first events after a position that an erasure has changed and that still exist, at most limit,
+// in order.
 func (s *Log) ErasedBy(ctx context.Context, tenant domain.TenantID, erasure domain.UUID, after int64, limit int) ([]ErasedEvent, error) {
 	return pg.SelectUnder(ctx, s.db.App, tenant, "list the events of an erasure", func(row pgx.CollectableRow) (ErasedEvent, error) {
 		e := ErasedEvent{Erasure: erasure}
@@ -217,7 +218,8 @@ func (s *Log) ErasedBy(ctx context.Context, tenant domain.TenantID, erasure doma
 		where x.tenant_id = $1 and e.tenant_id = $1 and x.erasure_id = $2 and x.position > $3 order by x.position limit $4`, tenant, [16]byte(erasure), after, limit)
 }
 
-// ErasedStreams counts the streams of the events that an erasure has changed, and how many of these have a text in their name.
+// ErasedStreams counts the streams of the events that an erasure has changed, and how many of these have a text in
+// their name.
 func (s *Log) ErasedStreams(ctx context.Context, tenant domain.TenantID, erasure domain.UUID, text string) (streams, named int64, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, `
@@ -231,8 +233,8 @@ func (s *Log) ErasedStreams(ctx context.Context, tenant domain.TenantID, erasure
 	return streams, named, nil
 }
 
-// ErasedPositions returns which events in the positions from first up to last erasures have changed, and the last erasure
-// of each, ordered by position. It includes events that retention has removed since.
+// ErasedPositions returns which events in the positions from first up to last erasures have changed, and the last
+// erasure of each, ordered by position. It includes events that retention has removed since.
 func (s *Log) ErasedPositions(ctx context.Context, tenant domain.TenantID, first, last int64) (map[int64]domain.UUID, error) {
 	erased := make(map[int64]domain.UUID)
 	err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
@@ -259,8 +261,8 @@ type Caused struct {
 	Stream   string
 }
 
-// CausedBy returns the events with any of the tags, in one of the categories or in one that begins with a prefix, up to a
-// position.
+// CausedBy returns the events with any of the tags, in one of the categories or in one that begins with a prefix, up to
+// a position.
 func (s *Log) CausedBy(ctx context.Context, tenant domain.TenantID, tags, categories, prefixes []string, upTo int64) ([]Caused, error) {
 	return pg.SelectUnder(ctx, s.db.App, tenant, "look for events with causes", pgx.RowToStructByPos[Caused], `
 		select e.position, e.stream_id from tagged_events t
@@ -270,7 +272,8 @@ func (s *Log) CausedBy(ctx context.Context, tenant domain.TenantID, tags, catego
 		order by e.position`, tenant, tags, categories, prefixes, upTo)
 }
 
-// UnerasedOf returns the positions up to upTo of a stream's first events that an erasure has not changed yet, at most limit.
+// UnerasedOf returns the positions up to upTo of a stream's first events that an erasure has not changed yet, at most
+// limit.
 func (s *Log) UnerasedOf(ctx context.Context, tenant domain.TenantID, stream string, erasure domain.UUID, upTo int64, limit int) ([]int64, error) {
 	return pg.SelectUnder(ctx, s.db.App, tenant, "look for the events of a stream to erase", pgx.RowTo[int64], `
 		select e.position from events e

@@ -166,8 +166,8 @@ func retag(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, events []Reta
 	return done, nil
 }
 
-// withoutErasedTags returns the retaggings, those of erased events without tags that the events do not have: these tags may
-// come from the data before the erasure, or name the person again.
+// withoutErasedTags returns the retaggings, those of erased events without tags that the events do not have: these tags
+// may come from the data before the erasure, or name the person again.
 func withoutErasedTags(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, events []Retagging, has runs) ([]Retagging, error) {
 	rows, _ := tx.Query(ctx, "select e.position from events as e where e.tenant_id = $1 and e.position = any ($2::bigint[]) and e.erased", tenant, positionsOf(events))
 	erased, err := pgx.CollectRows(rows, pgx.RowTo[int64])

@@ -152,9 +152,9 @@ func (s *Postgres) countSlice(ctx context.Context, tenant domain.TenantID) (done
 	})
 }
 
-// CountedBytes returns what the events at positions count towards the quota for bytes, as far as they have been counted, and
-// keeps others from counting until the transaction ends. It belongs into a transaction of the retention login that changes
-// the events, before that.
+// CountedBytes returns what the events at positions count towards the quota for bytes, as far as they have been
+// counted, and keeps others from counting until the transaction ends. It belongs into a transaction of the retention
+// login that changes the events, before that.
 func CountedBytes(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, positions []int64) (int64, error) {
 	counted, there, err := pg.SelectOne(ctx, tx, "lock a count of events", pgx.RowTo[int64],
 		"select s.counted_to from stored_events s where s.tenant_id = $1 for update", tenant)

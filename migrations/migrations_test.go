@@ -78,7 +78,8 @@ func TestTablesKeepTenantsApart(t *testing.T) {
 			t.Errorf("%s: row-level security is not enabled and forced, or is forced on a cluster", table)
 		}
 		for _, index := range otherIndexes {
-			// Tenants' names are unique among tenants; members, beacons, plans, writers of usage and signing keys are of no tenant.
+			// Tenants' names are unique among tenants; members, beacons, plans, writers of usage and signing keys are
+			// of no tenant.
 			exempt := slices.Contains([]string{
 				"manifold.tenants_name", "manifold.members_pkey", "manifold.replica_beacons_pkey", "manifold.plans_pkey", "manifold.usage_writers_pkey", "manifold.signing_keys_pkey",
 			}, index)

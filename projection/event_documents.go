@@ -235,8 +235,8 @@ func (c *Catalog) documentsOf(ctx context.Context, driver drivers.Driver, p doma
 	return found, nil
 }
 
-// DocumentIDs returns the ids of the documents of a projection that the events belong to, by its definition. It leaves out
-// events that the projection cannot fold.
+// DocumentIDs returns the ids of the documents of a projection that the events belong to, by its definition. It leaves
+// out events that the projection cannot fold.
 func (c *Catalog) DocumentIDs(ctx context.Context, tenant domain.TenantID, p domain.Projection, events []domain.Event) (ids []string, err error) {
 	fold, err := c.foldOf(ctx, p.Definition)
 	if err != nil {

@@ -146,8 +146,8 @@ func TestCheckpointsAndReceiptsAreParsed(t *testing.T) {
 	}
 }
 
-// What retention or an erasure does while a log is verified is explained by leaves and receipts that are read afterwards. A
-// block that never stays the same cannot be verified.
+// What retention or an erasure does while a log is verified is explained by leaves and receipts that are read
+// afterwards. A block that never stays the same cannot be verified.
 func TestBlocksAreReadUntilTheyAgree(t *testing.T) {
 	t.Parallel()
 	const size = 10

@@ -84,7 +84,8 @@ type Verification struct {
 	Partial bool
 	Prove   func(size int64) ([]Hash, error)
 
-	// Now, if it is set, is the time when the checkpoint was requested: events that are not sealed must be of this time.
+	// Now, if it is set, is the time when the checkpoint was requested: events that are not sealed must be of this
+	// time.
 	Now time.Time
 
 	summary Summary

@@ -19,8 +19,8 @@ import (
 
 type object = map[string]any
 
-// A person is erased although the process that has accepted that is killed at once. Afterwards the other process, which has
-// read, folded and delivered the person's events, references none of the data, except in the buffers into which its
+// A person is erased although the process that has accepted that is killed at once. Afterwards the other process, which
+// has read, folded and delivered the person's events, references none of the data, except in the buffers into which its
 // connections to PostgreSQL receive rows. Neither the database's rows nor the logs have it.
 func TestErasedPersonIsForgotten(t *testing.T) {
 	t.Parallel()
@@ -108,8 +108,8 @@ func collectGarbage(t *testing.T, s *service) {
 	}
 }
 
-// isReceived reports whether there is the beginning of a row in PostgreSQL's protocol: a D, the length of the rest, the number
-// of columns, and the length of the first column.
+// isReceived reports whether there is the beginning of a row in PostgreSQL's protocol: a D, the length of the rest, the
+// number of columns, and the length of the first column.
 func isReceived(memory []byte) bool {
 	for i := 0; i+11 <= len(memory); i++ {
 		row := memory[i:]
@@ -120,8 +120,8 @@ func isReceived(memory []byte) bool {
 	return false
 }
 
-// copiesIn counts how often texts are in the memory of a process, and separately how often between rows as PostgreSQL sends
-// them.
+// copiesIn counts how often texts are in the memory of a process, and separately how often between rows as PostgreSQL
+// sends them.
 func copiesIn(t *testing.T, s *service, texts []string) (copies, received int) {
 	t.Helper()
 	pid := s.cmd.Process.Pid

@@ -133,8 +133,8 @@ func (t *Tables) Close() {
 	t.DB.Close()
 }
 
-// SubjectOwners returns what removes, from each table that may quote events, what it has of a person's data. The decision
-// record 0115 goes through all tables.
+// SubjectOwners returns what removes, from each table that may quote events, what it has of a person's data. The
+// decision record 0115 goes through all tables.
 func (t *Tables) SubjectOwners() []subjects.Owner {
 	byPosition := func(of func(context.Context, domain.TenantID, []int64) (int64, error)) func(context.Context, domain.TenantID, []int64, []string) (int64, error) {
 		return func(ctx context.Context, tenant domain.TenantID, positions []int64, _ []string) (int64, error) {

@@ -23,8 +23,8 @@ const (
 )
 
 // lookahead holds the next new events of one partition of a group, in the log's order. The log does not change, unless
-// a person's data is erased, so they stay valid whatever becomes of a step: events taken by a step that was not saved are
-// taken again. Only one goroutine may use it. A read may run in the background.
+// a person's data is erased, so they stay valid whatever becomes of a step: events taken by a step that was not saved
+// are taken again. Only one goroutine may use it. A read may run in the background.
 type lookahead struct {
 	log        *sharedReads
 	tenant     domain.TenantID

@@ -230,8 +230,8 @@ func (c deadLetterChange) do(ctx context.Context, tx pgx.Tx, tenant domain.Tenan
 	return changed, nil
 }
 
-// ForgetReasons removes the reasons of the dead letters and retries of the events at positions, because they may quote the
-// events. It returns how many rows it has changed.
+// ForgetReasons removes the reasons of the dead letters and retries of the events at positions, because they may quote
+// the events. It returns how many rows it has changed.
 func (s *Postgres) ForgetReasons(ctx context.Context, tenant domain.TenantID, positions []int64) (changed int64, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		letters, err := pg.Exec(ctx, tx, "remove the reasons of dead letters",

@@ -12,8 +12,8 @@ import (
 // What says what to remove of events.
 type What string
 
-// Personal removes the fields that the schema of an event's type names, and everything of an event whose schema names none.
-// Data removes everything.
+// Personal removes the fields that the schema of an event's type names, and everything of an event whose schema names
+// none. Data removes everything.
 const (
 	Personal What = "personal"
 	Data     What = "data"
@@ -95,8 +95,8 @@ func CheckSubject(subject string) error {
 	return domain.CheckTag("path subjectId", TagOf(subject))
 }
 
-// HashSubject returns the SHA-256 of an erasure's id, a line feed and the subject's id: what stays of the id. Whoever knows
-// the id can tell that a receipt is about it.
+// HashSubject returns the SHA-256 of an erasure's id, a line feed and the subject's id: what stays of the id. Whoever
+// knows the id can tell that a receipt is about it.
 func HashSubject(erasure domain.UUID, subject string) []byte {
 	sum := sha256.Sum256([]byte(erasure.String() + "\n" + subject))
 	return sum[:]

@@ -13,8 +13,8 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-// Postgres reads and writes the table of erasures. All methods may be called concurrently. An error that a client can act on
-// is a *domain.Error. If the database cannot be reached, its code is domain.CodeUnavailable.
+// Postgres reads and writes the table of erasures. All methods may be called concurrently. An error that a client can
+// act on is a *domain.Error. If the database cannot be reached, its code is domain.CodeUnavailable.
 type Postgres struct{ db *pg.DB }
 
 // NewPostgres returns the table of a database.
@@ -243,8 +243,8 @@ func (s *Postgres) finish(ctx context.Context, d due, worker domain.UUID, receip
 		where e.tenant_id = $1 and e.erasure_id = $2 and e.worker = $3`, d.tenant, [16]byte(d.id), [16]byte(worker), receipt, now))
 }
 
-// ListenErasures calls changed whenever an erasure has changed a tenant's stored events, until ctx ends; domain.Everyone
-// means that of any tenant may have changed. It returns nil.
+// ListenErasures calls changed whenever an erasure has changed a tenant's stored events, until ctx ends;
+// domain.Everyone means that of any tenant may have changed. It returns nil.
 func (s *Postgres) ListenErasures(ctx context.Context, changed func(tenant domain.TenantID)) error {
 	s.db.ListenTenants(ctx, pg.ErasuresChannel, changed)
 	return nil

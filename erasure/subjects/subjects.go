@@ -19,7 +19,8 @@ import (
 // Owner removes what tables have of erased events. Its functions return how many rows they have changed.
 type Owner struct {
 	Name string // of the rows, for the receipt
-	// Events removes what is about the events at positions, which are in the streams. Nil: nothing says what it is about.
+	// Events removes what is about the events at positions, which are in the streams. Nil: nothing says what it is
+	// about.
 	Events func(ctx context.Context, tenant domain.TenantID, positions []int64, streams []string) (int64, error)
 	// Tenant removes everything of the tenant that may quote events. Nil: Events finds all.
 	Tenant func(ctx context.Context, tenant domain.TenantID) (int64, error)
@@ -43,8 +44,8 @@ type Config struct {
 
 	Approval bool          // every erasure must be approved by a second actor
 	Backups  time.Duration // how long backups are kept
-	// Settle is how long work that began before the log was erased may continue. It must be longer than requests, saves and
-	// folds may take, and than memory keeps what it does not compare with the log. 0: one minute.
+	// Settle is how long work that began before the log was erased may continue. It must be longer than requests, saves
+	// and folds may take, and than memory keeps what it does not compare with the log. 0: one minute.
 	Settle time.Duration
 	Every  time.Duration // between two looks for work; 0: 5 s
 	Log    *slog.Logger

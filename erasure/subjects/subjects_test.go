@@ -268,8 +268,8 @@ func (p *process) document(t *testing.T, tenant domain.TenantID, name, id string
 	return string(document.Data)
 }
 
-// Afterwards nothing that was the person's is in any row of the tenant, even if the worker dies between any two statements,
-// while others append and projections fold.
+// Afterwards nothing that was the person's is in any row of the tenant, even if the worker dies between any two
+// statements, while others append and projections fold.
 func TestNothingIsLeftOfASubject(t *testing.T) {
 	t.Parallel()
 	var deaths deaths
@@ -383,8 +383,8 @@ func TestNothingIsLeftOfASubject(t *testing.T) {
 	tablestest.WantCode(t, err, domain.CodeConflict)
 }
 
-// isProved seals the rest of a log, and checks that the erased events are explained by receipts, without salts to guess their
-// contents with, and that a change of another event is found.
+// isProved seals the rest of a log, and checks that the erased events are explained by receipts, without salts to guess
+// their contents with, and that a change of another event is found.
 func (p *process) isProved(t *testing.T, tenant domain.TenantID, e subjects.Erasure) {
 	t.Helper()
 	ctx, s := t.Context(), p.store

@@ -33,8 +33,8 @@ const (
 
 // plan is what an erasure notes for its later steps.
 type plan struct {
-	// Own and Shared are the numbers of the last builds of tenants' own projections, and of shared ones, that were begun before
-	// everything was forgotten: builds with higher numbers have no erased data.
+	// Own and Shared are the numbers of the last builds of tenants' own projections, and of shared ones, that were
+	// begun before everything was forgotten: builds with higher numbers have no erased data.
 	Own         int64           `json:"own,omitempty"`
 	Shared      int64           `json:"shared,omitempty"`
 	Projections []projectionRef `json:"projections,omitempty"` // to rebuild
@@ -300,8 +300,8 @@ func (j *job) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// eraseChanges erases all changes of the documents that events belong to, while the events still say which. A change shows
-// its whole document, but has only the last of several events as its cause.
+// eraseChanges erases all changes of the documents that events belong to, while the events still say which. A change
+// shows its whole document, but has only the last of several events as its cause.
 func (j *job) eraseChanges(ctx context.Context, events []domain.Event) error {
 	for _, p := range j.publishers {
 		ids, err := j.config.Catalog.DocumentIDs(ctx, j.tenant, p, events)
@@ -317,8 +317,8 @@ func (j *job) eraseChanges(ctx context.Context, events []domain.Event) error {
 	return nil
 }
 
-// eraseStream erases all events of a stream up to a position, as what the service has made. The step continues before the
-// first of them, so that what was made of it is looked for as well.
+// eraseStream erases all events of a stream up to a position, as what the service has made. The step continues before
+// the first of them, so that what was made of it is looked for as well.
 func (j *job) eraseStream(ctx context.Context, stream string, upTo int64) error {
 	for {
 		positions, err := j.config.Events.UnerasedOf(ctx, j.tenant, stream, j.e.ID, upTo, eventlog.EraseAtOnce)
@@ -380,8 +380,8 @@ func (c Counts) with(events []domain.Event) Counts {
 	return c
 }
 
-// eraseDerived erases what the service has made of the next erased events: changes of documents, with all other changes of
-// these documents, and reports. It looks at the events that it erases, too.
+// eraseDerived erases what the service has made of the next erased events: changes of documents, with all other changes
+// of these documents, and reports. It looks at the events that it erases, too.
 func (j *job) eraseDerived(ctx context.Context) error {
 	page, err := j.config.Events.ErasedBy(ctx, j.tenant, j.e.ID, j.e.Position, pageEvents)
 	if err != nil {
@@ -553,8 +553,8 @@ func refs(names []string) []projectionRef {
 	return of
 }
 
-// affected returns the projections with stored documents that fold events of these kinds, or that are being rebuilt, since
-// their next definition may.
+// affected returns the projections with stored documents that fold events of these kinds, or that are being rebuilt,
+// since their next definition may.
 func (s *Subjects) affected(ctx context.Context, tenant domain.TenantID, kinds []eventlog.Kind) (affected []projectionRef, err error) {
 	if len(kinds) == 0 {
 		return nil, nil
@@ -590,7 +590,8 @@ func (s *Subjects) isRebuilt(ctx context.Context, id domain.ProjectionID) (bool,
 	return slices.ContainsFunc(rebuilds, func(r domain.Rebuild) bool { return !r.State.Ended() }), err
 }
 
-// rebuild replaces the documents that were folded from erased events. It returns a blockedError while rebuilds are under way.
+// rebuild replaces the documents that were folded from erased events. It returns a blockedError while rebuilds are
+// under way.
 func (j *job) rebuild(ctx context.Context) error {
 	var waits *blockedError
 	for _, ref := range j.e.plan.Projections {
@@ -699,8 +700,8 @@ func (j *job) documentsDone(ctx context.Context) error {
 	return j.advance(ctx, StepDerived, 0)
 }
 
-// finish removes what was written meanwhile, and ends the erasure with its receipt. If retagging has given the tag to further
-// events meanwhile, the erasure begins again with them.
+// finish removes what was written meanwhile, and ends the erasure with its receipt. If retagging has given the tag to
+// further events meanwhile, the erasure begins again with them.
 func (j *job) finish(ctx context.Context) error {
 	left, err := j.config.Events.TaggedPositions(ctx, j.tenant, TagOf(j.e.subject), 0, j.e.Until, 1)
 	if err != nil {

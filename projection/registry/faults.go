@@ -179,8 +179,9 @@ func deleteFault(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id doma
 // erasedText replaces texts that may quote events or documents.
 const erasedText = "erased with the data of a person"
 
-// ForgetTexts removes what a tenant's faults, parked documents, skipped events and rebuilds quote of events and documents.
-// The faults themselves stay; the next attempt describes them again. It returns how many rows it has changed.
+// ForgetTexts removes what a tenant's faults, parked documents, skipped events and rebuilds quote of events and
+// documents. The faults themselves stay; the next attempt describes them again. It returns how many rows it has
+// changed.
 func (s *Registry) ForgetTexts(ctx context.Context, tenant domain.TenantID) (changed int64, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		for _, sql := range [...]string{
