@@ -79,7 +79,7 @@ var imports = map[string][]string{
 	"aggregate":          {"domain", "pg", "eventlog", "expr", "budget", "upcasting", "projection/registry", "schema"},
 	"schema":             {"domain", "pg", "eventlog", "expr", "budget", "upcasting"},
 	"schema/codegen":     {}, // for clients, which have only the schemas' texts
-	"erasure":            {"domain", "pg", "drivers", "tenant", "projection/registry", "delivery/webhook"},
+	"erasure":            {"domain", "pg", "drivers", "tenant", "projection/registry", "delivery/webhook", "signing"},
 	"erasure/subjects":   {"domain", "pg", "eventlog", "drivers", "limits", "projection", "projection/registry", "rebuild", "signing"}, // it rebuilds documents
 	"retention":          {"domain", "pg", "eventlog", "projection/registry", "delivery/group", "limits", "proof", "seal"},
 	"projection":         {"domain", "telemetry/tracing", "expr", "expr/filter", "budget", "drivers", "eventlog", "members", "projection/registry", "tenant", "upcasting", "fairshare", "projection/folding"},

@@ -132,6 +132,9 @@ func tenantAnswer(tenant domain.Tenant) openapi.Tenant {
 		Id: tenant.ID.String(), Name: tenant.Name, State: string(tenant.State), Ceiling: tenant.Ceiling,
 		CreatedAt: openapi.At(tenant.CreatedAt), DeletedAt: moment(tenant.DeletedAt),
 	}
+	if tenant.State == domain.TenantDeleted {
+		answer.Receipt = tenant.Receipt // of what has ended
+	}
 	if tenant.Weight != 1 {
 		answer.Weight = tenant.Weight
 	}

@@ -2804,6 +2804,9 @@ type Tenant struct {
 	Ceiling   int        `json:"ceiling,omitempty"`
 	CreatedAt time.Time  `json:"createdAt"`
 	DeletedAt *time.Time `json:"deletedAt,omitempty"`
+
+	// Receipt Of the deletion: a signed note (golang.org/x/mod/sumdb/note) whose text is JSON.
+	Receipt string `json:"receipt,omitempty"`
 }
 
 // TenantChange defines model for TenantChange.
@@ -6209,7 +6212,7 @@ type ClientInterface interface {
 	// DeleteTenant Delete a tenant and all its data
 	//
 	// This cannot be undone, so `confirm` must repeat the tenant's name. Its keys stop working at once, and all its data is
-	// removed in the background. A record with the state `deleted` remains.
+	// removed in the background. A record with the state `deleted` remains, with a signed `receipt`.
 	//
 	// Corresponds with DELETE /v1/tenants/{tenantId} (the `DeleteTenant` operationId).
 	DeleteTenant(ctx context.Context, tenantId TenantId, params *DeleteTenantParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -9887,7 +9890,7 @@ func (c *Client) CreateTenant(ctx context.Context, body CreateTenantJSONRequestB
 // DeleteTenant Delete a tenant and all its data
 //
 // This cannot be undone, so `confirm` must repeat the tenant's name. Its keys stop working at once, and all its data is
-// removed in the background. A record with the state `deleted` remains.
+// removed in the background. A record with the state `deleted` remains, with a signed `receipt`.
 //
 // Corresponds with DELETE /v1/tenants/{tenantId} (the `DeleteTenant` operationId).
 func (c *Client) DeleteTenant(ctx context.Context, tenantId TenantId, params *DeleteTenantParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -21521,7 +21524,7 @@ type ClientWithResponsesInterface interface {
 	// DeleteTenantWithResponse Delete a tenant and all its data
 	//
 	// This cannot be undone, so `confirm` must repeat the tenant's name. Its keys stop working at once, and all its data is
-	// removed in the background. A record with the state `deleted` remains.
+	// removed in the background. A record with the state `deleted` remains, with a signed `receipt`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -34184,7 +34187,7 @@ func (c *ClientWithResponses) CreateTenantWithResponse(ctx context.Context, body
 // DeleteTenantWithResponse Delete a tenant and all its data
 //
 // This cannot be undone, so `confirm` must repeat the tenant's name. Its keys stop working at once, and all its data is
-// removed in the background. A record with the state `deleted` remains.
+// removed in the background. A record with the state `deleted` remains, with a signed `receipt`.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -51,6 +51,7 @@ type Tenant struct {
 	State     TenantState
 	CreatedAt time.Time
 	DeletedAt time.Time // zero unless State is TenantDeleted
+	Receipt   string    // of the deletion: a signed erasure.Receipt; empty: not deleted, or by an earlier release
 	Share
 }
 

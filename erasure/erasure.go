@@ -1,5 +1,6 @@
 // Package erasure deletes tenants in the background. It removes every document and every row of a tenant in the state
-// "deleting"; only the tenant's record remains. Start with Eraser.Run, which takes each such tenant through its steps.
+// "deleting"; only the tenant's record remains, with a signed Receipt. Start with Eraser.Run, which takes each such
+// tenant through its steps.
 package erasure
 
 import (
@@ -12,16 +13,22 @@ import (
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/projection/registry"
+	"github.com/manifold-es/manifold/signing"
 	"github.com/manifold-es/manifold/tenant"
 )
 
-// Options configure an Eraser. Tenants, Registry, Rows and Log are required; the other fields may be zero.
+// Options configure an Eraser. Tenants, Registry, Rows, Checkpoint, Keys and Log are required; the other fields may be
+// zero.
 type Options struct {
 	Tenants  *tenant.Tenants
 	Registry *registry.Registry // the builds to drop
 	Rows     *Postgres
 	Drivers  map[string]drivers.Driver // by the name of the database
 	Log      *slog.Logger
+	// Checkpoint returns the newest signed checkpoint of a log, for the receipt, or domain.CodeNotFound if there is none.
+	Checkpoint func(ctx context.Context, log domain.TenantID) (string, error)
+	Keys       *signing.Keys // sign the receipt
+	Backups    time.Duration // how long backups are kept, for the receipt
 	// Heads returns the heads of all logs. After New, it is asked for audit logs of deleted tenants, to erase them: a process
 	// of a release without audit logs leaves them. Nil: they are not looked for.
 	Heads func(ctx context.Context, since time.Time) ([]domain.Head, error)
@@ -105,7 +112,7 @@ func (e *Eraser) runOnce(ctx context.Context) error {
 			p = &progress{seen: e.options.now()}
 		}
 		still[tenant.ID] = p
-		if err := e.advance(ctx, tenant.ID, p); err != nil {
+		if err := e.advance(ctx, tenant, p); err != nil {
 			failed = append(failed, fmt.Errorf("erase tenant %s: %w", tenant.ID, err))
 		}
 	}
@@ -115,12 +122,15 @@ func (e *Eraser) runOnce(ctx context.Context) error {
 
 // advance takes the tenant's next step if it is due. The log goes first: while it exists, projections would fold
 // removed documents again. The rows that say where documents are go last.
-func (e *Eraser) advance(ctx context.Context, tenant domain.TenantID, p *progress) error {
-	now := e.options.now()
+func (e *Eraser) advance(ctx context.Context, of domain.Tenant, p *progress) error {
+	now, tenant := e.options.now(), of.ID
 	switch {
 	case now.Sub(p.seen) < e.options.Settle:
 		return nil
 	case p.logErased.IsZero():
+		if err := e.keepCheckpoint(ctx, tenant); err != nil {
+			return err
+		}
 		if err := e.options.Rows.EraseLog(ctx, tenant); err != nil {
 			return err
 		}
@@ -132,10 +142,13 @@ func (e *Eraser) advance(ctx context.Context, tenant domain.TenantID, p *progres
 	if err := e.dropDocuments(ctx, tenant); err != nil {
 		return err
 	}
+	if err := e.options.Rows.EraseRows(ctx, tenant); err != nil {
+		return err
+	}
+	if err := e.leaveReceipt(ctx, of); err != nil {
+		return err
+	}
 	if e.options.Erased != nil {
-		if err := e.options.Rows.EraseRows(ctx, tenant); err != nil {
-			return err
-		}
 		if err := e.options.Erased(ctx, tenant); err != nil {
 			return fmt.Errorf("record the erasure: %w", err)
 		}

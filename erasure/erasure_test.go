@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -56,8 +57,18 @@ func begin(t *testing.T, databases ...string) *house {
 	for _, name := range databases {
 		known[name] = driver
 	}
-	h.eraser = New(Options{Tenants: h.store.tenantRows, Registry: h.store.Registry, Rows: h.store.Postgres, Drivers: known, Log: quiet, now: func() time.Time { return h.now }})
+	h.eraser = New(Options{Tenants: h.store.tenantRows, Registry: h.store.Registry, Rows: h.store.Postgres, Drivers: known, Log: quiet, now: func() time.Time { return h.now },
+		Keys: h.store.keys, Backups: 24 * time.Hour, Checkpoint: h.checkpoint})
 	return h
+}
+
+// checkpoint is what was sealed of a log: its head, as a text.
+func (h *house) checkpoint(ctx context.Context, log domain.TenantID) (string, error) {
+	head, err := h.store.Head(ctx, log)
+	if err == nil && head.Position == 0 {
+		err = domain.Errorf(domain.CodeNotFound, "", "nothing is sealed")
+	}
+	return fmt.Sprintf("%s %d", log, head.Position), err
 }
 
 func (h *house) newTenant(t *testing.T) domain.TenantID {
@@ -120,6 +131,23 @@ func (h *house) left(t *testing.T, tenant domain.TenantID, builds ...domain.Buil
 	return n
 }
 
+// mustHaveReceipt checks the receipt of a tenant that had one event.
+func (h *house) mustHaveReceipt(t *testing.T, id domain.TenantID) {
+	t.Helper()
+	tenant, err := h.store.Tenant(t.Context(), id)
+	must(t, err)
+	keys, err := h.store.keys.Load(t.Context())
+	must(t, err)
+	text, err := keys.Open([]byte(tenant.Receipt))
+	must(t, err)
+	var receipt Receipt
+	must(t, json.Unmarshal([]byte(text), &receipt))
+	if receipt.Tenant != id.String() || receipt.Name != tenant.Name || receipt.Checkpoint != id.String()+" 1" ||
+		!receipt.DeletedAt.Equal(h.now) || !receipt.BackupsTo.Equal(h.now.Add(24*time.Hour)) || len(receipt.Limits) == 0 {
+		t.Errorf("the receipt is %+v", receipt)
+	}
+}
+
 func TestErasingATenantRemovesEverything(t *testing.T) {
 	t.Parallel()
 	h := begin(t, "default")
@@ -168,6 +196,7 @@ func TestErasingATenantRemovesEverything(t *testing.T) {
 	if state := step(1); state != domain.TenantDeleted {
 		t.Errorf("the tenant is %s", state)
 	}
+	h.mustHaveReceipt(t, gone)
 	if n := h.left(t, gone, builds[gone]...); n != 0 {
 		t.Errorf("%d builds still have something of the tenant", n)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/projection/registry"
+	"github.com/manifold-es/manifold/signing"
 	"github.com/manifold-es/manifold/tenant"
 )
 
@@ -23,6 +24,8 @@ type Tables struct {
 	*registry.Registry
 	*groups
 	*Postgres
+
+	keys *signing.Keys
 }
 
 func openTables(ctx context.Context, config pg.Config) (*Tables, error) {
@@ -33,6 +36,7 @@ func openTables(ctx context.Context, config pg.Config) (*Tables, error) {
 	t := &Tables{DB: db, Log: eventlog.New(db, eventlog.Config{})}
 	t.tenantRows, t.Registry = tenant.New(db), registry.New(db, t.Log)
 	t.groups = group.NewPostgres(db)
+	t.keys = signing.New(db, nil)
 	t.Postgres = NewPostgres(db, t.Registry, webhook.NewPostgres(db, t.groups, nil))
 	return t, nil
 }

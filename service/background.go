@@ -115,7 +115,8 @@ func (p *Process) startBackground(ctx context.Context) {
 	start("erase tenants", erasure.New(erasure.Options{
 		Tenants: p.store.TenantTables, Registry: p.store.Registry, Rows: p.store.ErasureTables, Drivers: p.drivers, Heads: p.store.Heads, Erased: p.audit.Erased, Log: p.log,
 		SealedLogs: p.store.SealedLogs,
-		Settle:     time.Minute + p.config.Database.ReplicaLag, // a replica may show an erased log for as long
+		Checkpoint: p.store.SealTables.Checkpoint, Keys: p.store.SigningKeys, Backups: p.config.Erasure.BackupsKept,
+		Settle: time.Minute + p.config.Database.ReplicaLag, // a replica may show an erased log for as long
 	}).Run)
 	p.background.spawn("deploy projections", func() { p.deployRest(ctx) })
 }

@@ -12,6 +12,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -81,6 +82,20 @@ func (r *Ring) Sign(text string) ([]byte, error) {
 		return nil, fmt.Errorf("sign a text: %w", err)
 	}
 	return signed, nil
+}
+
+// SignJSON returns a note with a signature, whose text is a value as indented JSON.
+func (k *Keys) SignJSON(ctx context.Context, value any) (string, error) {
+	text, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return "", fmt.Errorf("write what is to be signed: %w", err)
+	}
+	ring, err := k.Load(ctx)
+	if err != nil {
+		return "", err
+	}
+	signed, err := ring.Sign(string(text) + "\n")
+	return string(signed), err
 }
 
 // Open verifies a note that one of the keys has signed, and returns its text. An error may be ErrUnknownKey: the keys

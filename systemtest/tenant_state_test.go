@@ -154,13 +154,17 @@ func TestDeletedTenant(t *testing.T) {
 	refused()
 	eraseSoon(t, db)
 	late := time.After(patience)
-	for record := (client.Tenant{}); record.State != "deleted"; {
+	record := client.Tenant{}
+	for record.State != "deleted" {
 		operator.must(t, 200, &record, "GET", "/v1/tenants/"+deleted.id, nil)
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-late:
 			t.Fatalf("the tenant is not deleted yet: %+v", record)
 		}
+	}
+	if !strings.Contains(record.Receipt, `"tenant": "`+deleted.id+`"`) {
+		t.Errorf("the receipt is %q", record.Receipt)
 	}
 	refused()
 	for table, rows := range rowsOf(t, super, tables, deleted.id) {
@@ -206,6 +210,7 @@ func eraseSoon(t *testing.T, db pgtest.DB) {
 	t.Cleanup(driver.Close)
 	eraser := erasure.New(erasure.Options{
 		Tenants: s.TenantTables, Registry: s.Registry, Rows: s.ErasureTables, Drivers: map[string]drivers.Driver{"default": driver}, Log: slog.New(slog.DiscardHandler),
+		Checkpoint: s.SealTables.Checkpoint, Keys: s.SigningKeys,
 		Every: 20 * time.Millisecond, Settle: 200 * time.Millisecond,
 	})
 	ctx, cancel := context.WithCancel(context.Background())

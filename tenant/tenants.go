@@ -11,12 +11,12 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-const tenantColumns = "t.tenant_id, t.name, t.state, t.created_at, t.deleted_at, t.weight, t.ceiling"
+const tenantColumns = "t.tenant_id, t.name, t.state, t.created_at, t.deleted_at, coalesce(t.receipt, ''), t.weight, t.ceiling"
 
 // scanTenant reads a row of tenantColumns.
 func scanTenant(row pgx.CollectableRow) (domain.Tenant, error) {
 	var tenant domain.Tenant
-	err := row.Scan(&tenant.ID, &tenant.Name, &tenant.State, (*pg.Moment)(&tenant.CreatedAt), (*pg.Moment)(&tenant.DeletedAt), &tenant.Weight, &tenant.Ceiling)
+	err := row.Scan(&tenant.ID, &tenant.Name, &tenant.State, (*pg.Moment)(&tenant.CreatedAt), (*pg.Moment)(&tenant.DeletedAt), &tenant.Receipt, &tenant.Weight, &tenant.Ceiling)
 	return tenant, err
 }
 

@@ -2823,6 +2823,9 @@ type Tenant struct {
 	Ceiling   int   `json:"ceiling,omitempty"`
 	CreatedAt Time  `json:"createdAt"`
 	DeletedAt *Time `json:"deletedAt,omitempty"`
+
+	// Receipt Of the deletion: a signed note (golang.org/x/mod/sumdb/note) whose text is JSON.
+	Receipt string `json:"receipt,omitempty"`
 }
 
 // TenantChange defines model for TenantChange.

@@ -24,7 +24,7 @@ func tenantCommand() *cobra.Command {
 	command.AddCommand(tenantCreate(to), tenantList(to),
 		tenantChange(to, "suspend", "suspended", "Refuse all of a tenant's requests; its data is kept"),
 		tenantChange(to, "resume", "active", "Resume a suspended tenant"),
-		tenantDelete(to))
+		tenantDelete(to), tenantReceipt(to))
 	return command
 }
 
@@ -54,6 +54,26 @@ func tenantList(to *connection) *cobra.Command {
 			return []any{tenant.Id, tenant.Name, tenant.State, tenant.CreatedAt.Format(time.RFC3339)}
 		},
 	})
+}
+
+func tenantReceipt(to *connection) *cobra.Command {
+	return &cobra.Command{
+		Use:   "receipt ID",
+		Short: "Print the signed receipt of a deleted tenant",
+		Args:  cobra.ExactArgs(1),
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			tenant, err := read[client.Tenant](c.GetTenant(ctx, c.args[0]))
+			switch {
+			case err != nil:
+				return err
+			case tenant.State != "deleted":
+				return fmt.Errorf("tenant %s is %s; a receipt follows when it is deleted", tenant.Name, tenant.State)
+			case tenant.Receipt == "":
+				return fmt.Errorf("tenant %s has no receipt: an earlier release has deleted it", tenant.Id)
+			}
+			return c.out.printf("%s", tenant.Receipt)
+		}),
+	}
 }
 
 // tenants yields all tenants.

@@ -2,7 +2,6 @@ package subjects
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -718,19 +717,11 @@ func (j *job) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(j.e.receipt(j.tenant, erased, now, j.config.Backups), "", "  ")
-	if err != nil {
-		return fmt.Errorf("write a receipt: %w", err)
-	}
-	keys, err := j.config.Keys.Load(ctx)
+	signed, err := j.config.Keys.SignJSON(ctx, j.e.receipt(j.tenant, erased, now, j.config.Backups))
 	if err != nil {
 		return err
 	}
-	signed, err := keys.Sign(string(text) + "\n")
-	if err != nil {
-		return err
-	}
-	if err := j.config.Store.finish(ctx, j.due, j.worker, string(signed), now); err != nil {
+	if err := j.config.Store.finish(ctx, j.due, j.worker, signed, now); err != nil {
 		return err
 	}
 	j.e.State = Done

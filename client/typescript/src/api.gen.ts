@@ -1330,6 +1330,8 @@ export interface Tenant {
   ceiling?: number;
   createdAt: string;
   deletedAt?: string;
+  /** Of the deletion: a signed note (golang.org/x/mod/sumdb/note) whose text is JSON. */
+  receipt?: string;
 }
 
 export interface TenantList {
@@ -4367,7 +4369,7 @@ export abstract class Operations {
    * Delete a tenant and all its data.
    *
    * This cannot be undone, so `confirm` must repeat the tenant's name. Its keys stop working at once, and all its data is
-   * removed in the background. A record with the state `deleted` remains.
+   * removed in the background. A record with the state `deleted` remains, with a signed `receipt`.
    */
   deleteTenant(tenantId: UUID, options: DeleteTenantOptions): Promise<Tenant> {
     return this.send(operations.deleteTenant, [tenantId], options);

@@ -1,0 +1,1 @@
+alter table manifold.tenants drop column last_checkpoint, drop column receipt;
