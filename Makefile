@@ -10,11 +10,11 @@ TESTFLAGS ?= -timeout=30m -p=2 -vet=off -ldflags=-w
 # What `make test` tests. systemtest takes longest, so it starts first.
 PACKAGES  ?= ./systemtest ./...
 # Packages in which goroutines share state.
-RACE      ?= ^$(MODULE)/(aggregate|api(/.*)?|audit|auth(/.*)?|budget|cli/doctor|client|delivery/.*|drivers/.*|embedded|erasure|eventlog|fairshare|limits|listen|members|outbox.*|pg|projection(/.*)?|rebuild|retention|schema|service|tables|tenant|upcasting|usage)$$
+RACE      ?= ^$(MODULE)/(aggregate|api(/.*)?|audit|auth(/.*)?|budget|cli/doctor|client|delivery/.*|drivers/.*|embedded|erasure(/.*)?|eventlog|fairshare|limits|listen|members|outbox.*|pg|projection(/.*)?|rebuild|retention|schema|seal|service|signing|tables|tenant|upcasting|usage)$$
 
 # The packages with the log's SQL, the slow ones first, without their longest tests, which depend on our code more than
 # on the server's version: faults, kills and models. And tests of the whole service, one of which crashes PostgreSQL.
-SQL         := ./drivers/postgres ./delivery/group ./delivery/webhook ./delivery/report ./eventlog ./pg ./retention ./migrations ./tables ./aggregate ./outbox/postgres ./projection/registry ./schema ./tenant ./auth ./members ./erasure ./limits ./usage ./projection/totals
+SQL         := ./drivers/postgres ./delivery/group ./delivery/webhook ./delivery/report ./eventlog ./pg ./retention ./migrations ./tables ./aggregate ./outbox/postgres ./projection/registry ./schema ./tenant ./auth ./members ./erasure ./erasure/subjects ./seal ./limits ./usage ./projection/totals
 SQLSKIP     := ^Test(Faults|GroupsUnderKills|LedgerInvariants|GroupModel|LostConnectionsUnderLoadSaveOnce|VeryMany.*)$$
 SQLSYSTEM   := ^Test(EveryLoginInSQL|SavesLostInACrash|DeletedTenant)$$
 
