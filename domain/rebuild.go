@@ -137,6 +137,7 @@ type RebuildOptions struct {
 	Assert             []string      `json:"assert,omitempty"`             // for this rebuild, besides the definition's
 	AcceptLoss         bool          `json:"acceptLoss,omitempty"`         // continue even if events that it needs were removed
 	FromLog            bool          `json:"fromLog,omitempty"`            // begin no document from a snapshot
+	NoExamples         bool          `json:"noExamples,omitempty"`         // keep no documents as Difference.Examples
 }
 
 // Previous is what a swap replaced.

@@ -76,7 +76,7 @@ type undecided struct {
 
 // compare validates a tenant's documents. It also compares them with the tenant's live ones, unless baseline is nil.
 func (a *attempt) compare(ctx context.Context, tenant domain.TenantID, baseline *baseline) (tally, error) {
-	c := &comparison{attempt: a, tenant: tenant, baseline: baseline}
+	c := &comparison{attempt: a, tenant: tenant, baseline: baseline, found: tally{noExamples: a.row.NoExamples}}
 	built := &pages{tenant: tenant, read: a.readBuilt}
 	if baseline == nil {
 		err := c.checkAll(ctx, built)

@@ -23,6 +23,7 @@ const (
 type tally struct {
 	domain.Difference
 	documents, live int64
+	noExamples      bool
 }
 
 func (t *tally) addNew(tenant domain.TenantID, built *domain.Document) {
@@ -63,6 +64,9 @@ func (t *tally) addBoth(tenant domain.TenantID, live, built *domain.Document) {
 }
 
 func (t *tally) addExample(example domain.DifferenceExample) {
+	if t.noExamples {
+		return
+	}
 	of := 0
 	for i := range t.Examples {
 		if t.Examples[i].Kind == example.Kind {

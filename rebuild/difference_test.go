@@ -270,9 +270,12 @@ func TestCompareWithAFaultedBuild(t *testing.T) {
 // mustStreamDifference starts a rebuild that waits for approval, and reads all of its differences, also from the middle on.
 func (v *service) mustStreamDifference(t *testing.T, id domain.ProjectionID, request rebuild.Request, want domain.Difference) {
 	t.Helper()
-	request.Manual = true
+	request.Manual, request.NoExamples = true, true
 	r := v.start(t, id, request)
-	v.state(t, r, domain.RebuildAwaitingApproval)
+	r = v.state(t, r, domain.RebuildAwaitingApproval)
+	if r.Difference == nil || r.Difference.Changed != want.Changed || len(r.Difference.Examples) > 0 {
+		t.Errorf("without examples the difference is %+v", r.Difference)
+	}
 	read := func(q rebuild.DifferenceQuery) (all []rebuild.DifferentDocument, err error) {
 		err = v.rebuilds.EachDifference(t.Context(), id, r.ID, q, func(d rebuild.DifferentDocument) error {
 			all = append(all, d)

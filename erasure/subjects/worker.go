@@ -645,7 +645,7 @@ func (j *job) rebuildOne(ctx context.Context, ref projectionRef) (*blockedError,
 		return &blockedError{fmt.Sprintf("rebuild %s of projection %q did not replace its documents; correct the definition, and rebuild it, or wait until that is tried again",
 			rebuilds[i].ID, ref.Name), waitPause}, nil
 	}
-	request := rebuild.Request{RebuildOptions: domain.RebuildOptions{Keep: time.Second, AcceptLoss: j.e.AcceptLoss}, By: by}
+	request := rebuild.Request{RebuildOptions: domain.RebuildOptions{Keep: time.Second, AcceptLoss: j.e.AcceptLoss, NoExamples: true}, By: by}
 	if ref.Shared {
 		request.Tenants = []domain.TenantID{j.tenant}
 	}
