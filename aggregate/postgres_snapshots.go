@@ -235,11 +235,15 @@ func (s *Postgres) deleteDefinitionSnapshots(ctx context.Context, tenant domain.
 	}
 }
 
-// ForgetStreams removes the snapshots of streams, because their events have changed. It returns how many it has
-// removed.
-func (s *Postgres) ForgetStreams(ctx context.Context, tenant domain.TenantID, streams []string) (int64, error) {
-	return pg.ExecUnder(ctx, s.db.App, tenant, "remove the snapshots of streams",
-		"delete from snapshots s where s.tenant_id = $1 and s.stream_id = any ($2::text[])", tenant, streams)
+// ForgetSnapshots removes the snapshots of streams that were folded from events at positions, because these events have
+// changed. If retention has removed these events of a stream, it removes all of the stream's snapshots. It returns how
+// many it has removed.
+func (s *Postgres) ForgetSnapshots(ctx context.Context, tenant domain.TenantID, positions []int64, streams []string) (int64, error) {
+	return pg.ExecUnder(ctx, s.db.App, tenant, "remove the snapshots of streams", `
+		delete from snapshots s
+		where s.tenant_id = $1 and s.stream_id = any ($2::text[]) and s.version >= coalesce((
+		  select min(e.stream_version) from events e
+		  where e.tenant_id = $1 and e.stream_id = s.stream_id and e.position = any ($3::bigint[])), 0)`, tenant, streams, positions)
 }
 
 // ForgetOutcomes removes the outcomes of a tenant's commands that appended nothing: a rejection may quote a state. A

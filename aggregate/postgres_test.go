@@ -143,6 +143,32 @@ func TestDeletingAnAggregateRemovesWhatItFolded(t *testing.T) {
 	}
 }
 
+// An erasure removes the snapshots that were folded from the erased events, and keeps earlier ones: retention may have
+// removed what they were folded from.
+func TestForgetSnapshots(t *testing.T) {
+	t.Parallel()
+	s, _ := tablestest.Open(t)
+	tenant := tablestest.NewTenant(t, s)
+	for _, stream := range []string{"order-1", "order-2"} {
+		tablestest.AppendTo(t, s, tenant, stream, "Happened", "1", "2", "3") // positions 1 to 3, and 4 to 6
+		for _, version := range []int64{1, 2, 3} {
+			tablestest.Must(t, s.PutSnapshots(t.Context(), tenant, aggregate.Snapshot{Stream: stream, Tag: "t", Version: version, State: json.RawMessage(`{}`)}))
+		}
+	}
+	for _, c := range []struct {
+		positions []int64
+		streams   []string
+		want      int64
+	}{
+		{[]int64{2, 3}, []string{"order-1"}, 2},         // of the versions 2 and 3
+		{[]int64{6}, []string{"order-1", "order-2"}, 2}, // version 3, and what is left of a stream without such an event
+	} {
+		if n, err := s.ForgetSnapshots(t.Context(), tenant, c.positions, c.streams); err != nil || n != c.want {
+			t.Errorf("%d snapshots are removed, %v; want %d", n, err, c.want)
+		}
+	}
+}
+
 func TestUnsnapshottedStreams(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)

@@ -32,9 +32,10 @@ type Options struct {
 	// Heads returns the heads of all logs. After New, it is asked for audit logs of deleted tenants, to erase them: a process
 	// of a release without audit logs leaves them. Nil: they are not looked for.
 	Heads func(ctx context.Context, since time.Time) ([]domain.Head, error)
-	// SealedLogs returns all logs with a seal. Every hour, it is asked for those of deleted tenants, to erase their
-	// seals: a process of a release without seals leaves them. Nil: they are not looked for.
-	SealedLogs func(ctx context.Context) ([]domain.TenantID, error)
+	// Left returns, perhaps repeatedly, all logs with a seal, and all tenants with erasures of data subjects. Every hour,
+	// it is asked for those of deleted tenants, to erase these rows: a process of a release that does not know the tables
+	// leaves them. Nil: they are not looked for.
+	Left func(ctx context.Context) ([]domain.TenantID, error)
 	// Erased records that everything of a tenant was removed. It is called before the tenant is marked deleted, and again
 	// if that fails; the tenant is deleted once it has succeeded. Nil: nothing is recorded.
 	Erased func(ctx context.Context, tenant domain.TenantID) error
@@ -55,11 +56,11 @@ type Eraser struct {
 	tenants map[domain.TenantID]*progress
 	swept   bool // deleted tenants have no audit logs
 
-	seals time.Time // when deleted tenants had no seals
+	left time.Time // when deleted tenants had nothing left
 }
 
-// sweepSealsEvery is how often seals of deleted tenants are looked for.
-const sweepSealsEvery = time.Hour
+// sweepLeftEvery is how often rows of deleted tenants are looked for.
+const sweepLeftEvery = time.Hour
 
 // progress is how far this process knows a tenant's erasure to be.
 type progress struct {
@@ -86,7 +87,7 @@ func (e *Eraser) Run(ctx context.Context) error {
 	ticker := time.NewTicker(e.options.Every)
 	defer ticker.Stop()
 	for {
-		if err := errors.Join(e.runOnce(ctx), e.sweepAuditLogs(ctx), e.sweepSeals(ctx)); err != nil && ctx.Err() == nil {
+		if err := errors.Join(e.runOnce(ctx), e.sweepAuditLogs(ctx), e.sweepLeft(ctx)); err != nil && ctx.Err() == nil {
 			e.options.Log.Warn("a tenant was not erased; trying again", "error", err)
 		}
 		select {
@@ -190,18 +191,18 @@ func (e *Eraser) sweepAuditLogs(ctx context.Context) error {
 	return nil
 }
 
-// sweepSeals erases the seals that deleted tenants still have, if it is time to look for them.
-func (e *Eraser) sweepSeals(ctx context.Context) error {
+// sweepLeft erases the seals and erasures that deleted tenants still have, if it is time to look for them.
+func (e *Eraser) sweepLeft(ctx context.Context) error {
 	now := e.options.now()
-	if e.options.SealedLogs == nil || now.Sub(e.seals) < sweepSealsEvery {
+	if e.options.Left == nil || now.Sub(e.left) < sweepLeftEvery {
 		return nil
 	}
-	sealed, err := e.options.SealedLogs(ctx)
+	left, err := e.options.Left(ctx)
 	if err != nil {
 		return err
 	}
-	has := make(map[domain.TenantID]bool, len(sealed))
-	for _, log := range sealed {
+	has := make(map[domain.TenantID]bool, len(left))
+	for _, log := range left {
 		has[log] = true
 	}
 	deleted, err := e.options.Tenants.TenantsIn(ctx, domain.TenantDeleted)
@@ -212,12 +213,12 @@ func (e *Eraser) sweepSeals(ctx context.Context) error {
 		if !has[tenant.ID] && !has[tenant.ID.AuditLog()] {
 			continue
 		}
-		if err := e.options.Rows.EraseSeals(ctx, tenant.ID); err != nil {
-			return fmt.Errorf("erase the seals of the deleted tenant %s: %w", tenant.ID, err)
+		if err := e.options.Rows.EraseLeft(ctx, tenant.ID); err != nil {
+			return fmt.Errorf("erase what is left of the deleted tenant %s: %w", tenant.ID, err)
 		}
-		e.options.Log.Info("the seals of a deleted tenant were erased", "tenant", tenant.ID.String())
+		e.options.Log.Info("the seals and erasures of a deleted tenant were erased", "tenant", tenant.ID.String())
 	}
-	e.seals = now
+	e.left = now
 	return nil
 }
 

@@ -229,16 +229,19 @@ func TestErasingATenantRemovesEverything(t *testing.T) {
 	}
 	for _, log := range sealed {
 		under(log, "insert into sealed_logs (tenant_id, size, edge, checkpoint, sealed_at) values ($1, 1, '', '', now()) returning 1", new(int))
+		under(log, "insert into erasures (tenant_id, erasure_id, subject_hash, what, reason, accept_loss, requested_by, state, until) "+
+			"values ($1, gen_random_uuid(), '', 'data', 'x', false, '{}', 'running', 1) returning 1", new(int))
 		under(log, "insert into seals (tenant_id, first_position, leaves, contents, salts) values ($1, 1, '', '', '') returning 1", new(int))
 	}
-	h.eraser.options.SealedLogs = func(context.Context) ([]domain.TenantID, error) { return sealed, nil }
-	must(t, h.eraser.sweepSeals(ctx))
+	h.eraser.options.Left = func(context.Context) ([]domain.TenantID, error) { return sealed, nil }
+	must(t, h.eraser.sweepLeft(ctx))
 	for i, log := range sealed {
-		var states, seals int
+		var states, seals, erasures int
+		under(log, "select count(*) from erasures e where e.tenant_id = $1", &erasures)
 		under(log, "select count(*) from sealed_logs s where s.tenant_id = $1", &states)
 		under(log, "select count(*) from seals s where s.tenant_id = $1", &seals)
-		if want := i / 2; states != want || seals != want {
-			t.Errorf("of log %d, %d and %d rows of seals are left; want %d", i, states, seals, want)
+		if want := i / 2; states != want || seals != want || erasures != want {
+			t.Errorf("of log %d, %d and %d rows of seals and %d erasures are left; want %d", i, states, seals, erasures, want)
 		}
 	}
 	h.eraser.options.Heads = h.store.Heads

@@ -87,14 +87,14 @@ func (s *Postgres) EraseAuditLog(ctx context.Context, tenant domain.TenantID) er
 	return s.webhooks.TellWebhooks(ctx, log)
 }
 
-// EraseSeals removes the seals of a tenant that is deleting or deleted, and of its audit log. The row by which a seal
-// is found goes last.
-func (s *Postgres) EraseSeals(ctx context.Context, tenant domain.TenantID) error {
+// EraseLeft removes the seals of a tenant that is deleting or deleted, and of its audit log, and its erasures of data
+// subjects. The rows by which they are found go last.
+func (s *Postgres) EraseLeft(ctx context.Context, tenant domain.TenantID) error {
 	if err := s.checkDeleting(ctx, tenant); err != nil {
 		return err
 	}
 	for _, log := range logsOf(tenant) {
-		if err := s.eraseTables(ctx, log, []string{"seals", "seal_subtrees", "seal_receipts", "sealed_logs"}); err != nil {
+		if err := s.eraseTables(ctx, log, []string{"seals", "seal_subtrees", "seal_receipts", "sealed_logs", "erased_events", "erasures"}); err != nil {
 			return err
 		}
 	}

@@ -17,8 +17,8 @@ import (
 type Receipt struct {
 	Tenant string `json:"tenant"`
 	Name   string `json:"name"`
-	// Checkpoint is the last signed one of the tenant's log: the number of its positions, and the root of their Merkle
-	// tree. Empty: nothing was sealed, or an earlier release has begun the deletion.
+	// Checkpoint is a signed one of the tenant's log, the newest when the log was about to be erased: a number of
+	// positions, and the root of their Merkle tree. Empty: nothing was sealed, or an earlier release has begun the deletion.
 	Checkpoint string    `json:"checkpoint,omitempty"`
 	DeletedAt  time.Time `json:"deletedAt"`
 	Limits     []string  `json:"limits"` // what the service cannot touch
@@ -30,7 +30,7 @@ var receiptLimits = []string{
 	"the tenant's record: its id, name and times; and what the operators' audit log says about the tenant",
 	"what was delivered before: to followers, groups, webhooks, reactors and brokers",
 	"old versions of rows until the databases vacuum, and write-ahead logs and replicas until they are recycled",
-	"memory that a process has released and not used again, and buffers of its connections to databases, until it is restarted",
+	"memory that a process has released and not used again, and buffers of its connections, until it is restarted",
 	"backups, until backupsUntil",
 }
 

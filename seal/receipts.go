@@ -91,12 +91,16 @@ func (r *Receipts) Queue(
 			before, exists = stored[key]
 		}
 		// One that cannot be read explains nothing, so it is replaced.
-		if text, err := r.keys.Open([]byte(before)); err == nil {
-			if earlier, err := proof.ParseReceipt(text); err == nil && earlier.Origin == receipt.Origin && earlier.Kind == kind {
-				receipt.Positions = append(receipt.Positions, earlier.Positions...)
-			}
+		text, err := r.keys.Open([]byte(before))
+		earlier, parsed := proof.ParseReceipt(text)
+		known := err == nil && parsed == nil && earlier.Origin == receipt.Origin && earlier.Kind == kind
+		if known {
+			receipt.Positions = append(receipt.Positions, earlier.Positions...)
 		}
 		receipt.Positions = slices.Compact(slices.Sorted(slices.Values(receipt.Positions)))
+		if known && len(receipt.Positions) == len(earlier.Positions) {
+			continue // it is a repetition
+		}
 		signed, err := r.keys.Sign(receipt.Text())
 		if err != nil {
 			return err

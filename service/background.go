@@ -114,11 +114,21 @@ func (p *Process) startBackground(ctx context.Context) {
 	start("encrypt the signing key", p.store.SigningKeys.Run)
 	start("erase tenants", erasure.New(erasure.Options{
 		Tenants: p.store.TenantTables, Registry: p.store.Registry, Rows: p.store.ErasureTables, Drivers: p.drivers, Heads: p.store.Heads, Erased: p.audit.Erased, Log: p.log,
-		SealedLogs: p.store.SealedLogs,
+		Left:       p.leftLogs,
 		Checkpoint: p.store.SealTables.Checkpoint, Keys: p.store.SigningKeys, Backups: p.config.Erasure.BackupsKept,
 		Settle: time.Minute + p.config.Database.ReplicaLag, // a replica may show an erased log for as long
 	}).Run)
 	p.background.spawn("deploy projections", func() { p.deployRest(ctx) })
+}
+
+// leftLogs implements erasure.Options.Left.
+func (p *Process) leftLogs(ctx context.Context) ([]domain.TenantID, error) {
+	sealed, err := p.store.SealedLogs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	erasing, err := p.store.TenantsWithErasures(ctx)
+	return append(sealed, erasing...), err
 }
 
 // wake notifies all followers of logs that a log has grown.

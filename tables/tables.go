@@ -142,9 +142,7 @@ func (t *Tables) SubjectOwners() []subjects.Owner {
 		}
 	}
 	return []subjects.Owner{
-		{Name: "snapshots", Events: func(ctx context.Context, tenant domain.TenantID, _ []int64, streams []string) (int64, error) {
-			return t.ForgetStreams(ctx, tenant, streams)
-		}},
+		{Name: "snapshots", Events: t.ForgetSnapshots},
 		{Name: "outcomes of commands", Tenant: t.ForgetOutcomes},
 		{Name: "texts of faults, parked documents and rebuilds", Tenant: t.ForgetTexts},
 		{Name: "reasons of dead letters and retries", Events: byPosition(t.ForgetReasons)},

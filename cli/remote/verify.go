@@ -165,6 +165,9 @@ func (v *verifyRun) run(ctx context.Context) (err error) {
 // report prints what was verified.
 func (v *verifyRun) report(current proof.Checkpoint, summary proof.Summary) error {
 	v.out.printf("origin %s\n", current.Origin)
+	if v.checkpointOnly && v.saved.Size == 0 {
+		return v.out.printf("this is the first checkpoint, at position %d; nothing was compared\n", current.Size)
+	}
 	if v.checkpointOnly {
 		return v.out.printf("the checkpoint at position %d continues the saved one, at %d; events were not compared\n",
 			current.Size, v.saved.Size)

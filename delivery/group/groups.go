@@ -47,7 +47,6 @@ type Groups struct {
 	byTenant map[domain.TenantID]map[string]*group
 	closed   bool
 
-	erased  atomic.Int64   // how often stored events have changed
 	running sync.WaitGroup // the partitions' goroutines
 	memory  memoryBudget
 
@@ -72,6 +71,7 @@ type group struct {
 
 	members  membership     // of a group with partitions
 	rotation atomic.Uint64  // the partition that the next receive of a member starts with
+	erased   atomic.Int64   // how often stored events have changed
 	placed   partitionCache // partitions of events delivered here
 
 	parts map[int]*partition // guarded by Groups.mu
@@ -300,13 +300,13 @@ func (g *Groups) Wake(head domain.Head) {
 // Forget reports that stored events of a tenant have changed, because a person's data was erased; domain.Everyone means
 // those of any tenant. Each partition drops the events that it has read ahead before it delivers again.
 func (g *Groups) Forget(tenant domain.TenantID) {
-	g.erased.Add(1)
 	g.mu.RLock()
 	for of, groups := range g.byTenant {
 		if of != tenant && tenant != domain.Everyone {
 			continue
 		}
 		for _, gr := range groups {
+			gr.erased.Add(1)
 			gr.sharedReads.forget()
 		}
 	}

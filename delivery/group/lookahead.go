@@ -51,11 +51,11 @@ type lookahead struct {
 
 	reading chan logRead // receives the result of the running read; nil: none
 
-	erased int64 // of groups.erased: events may have changed since
+	erased int64 // of group.erased: events may have changed since
 }
 
-// forget makes the next seekTo read all events again.
-func (a *lookahead) forget() { a.from, a.scanned = -1, -1 }
+// forget makes the next seekTo read all events again, and drops the running read.
+func (a *lookahead) forget() { a.from, a.scanned, a.reading = -1, -1, nil }
 
 // logRead is the result of a read.
 type logRead struct {

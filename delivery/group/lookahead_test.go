@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
 	"github.com/manifold-es/manifold/delivery/selection"
@@ -237,4 +238,35 @@ func TestStreamsAheadAreBounded(t *testing.T) {
 			},
 		})
 	})
+}
+
+// A read that was running when a person's data was erased has the data, and is dropped.
+func TestErasureDropsTheRunningRead(t *testing.T) {
+	t.Parallel()
+	log, tenant := openLog(t), domain.NewTenantID()
+	some := domain.StreamAppend{Stream: "a-1", Expected: domain.Any, Events: []domain.NewEvent{{Type: "T", Data: []byte("1")}}}
+	if _, err := log.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{some}}); err != nil {
+		t.Fatal(err)
+	}
+	all, err := selection.New(domain.Selection{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := &sharedReads{log: log, groups: func() int { return 1 }, memory: &memoryBudget{}}
+	a := &lookahead{log: shared, tenant: tenant, selection: all, version: -1, maxBytes: aheadBytes, filterTurn: make(chan struct{}, 1), filterTime: time.Second}
+	var running sync.WaitGroup
+	a.startRead(&running, 1)
+	running.Wait() // it has the event
+	none := func(pgx.Tx) error { return nil }
+	if err := log.Erase(t.Context(), tenant, eventlog.Erasing{Erasure: domain.NewUUID()}, []int64{1}, none, none); err != nil {
+		t.Fatal(err)
+	}
+	a.forget()
+	a.seekTo(0)
+	if _, err := a.readMore(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if e := a.next(); e == nil || e.Gap == nil {
+		t.Errorf("the event after the erasure is %+v", e)
+	}
 }

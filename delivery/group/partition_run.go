@@ -268,7 +268,7 @@ func (p *partition) readLedger(ctx context.Context, wait bool) error {
 	}
 	p.row, p.ledger, p.ledgerKnown = row, l, true
 	p.row.Ledger, p.row.Retries, p.row.Replays = nil, nil, nil // the ledger has them
-	if erased := p.groups.erased.Load(); p.ahead.erased != erased {
+	if erased := p.group.erased.Load(); p.ahead.erased != erased {
 		p.ahead.erased = erased
 		p.ahead.forget()
 	}
