@@ -101,7 +101,7 @@ erasure %'),
 			t.Fatal(err)
 		}
 	}
-	says(0, "\n1 events erased, each named by a signed receipt\n", "--checkpoint", checkpoint)
+	says(0, "\nevents erased, each named by a signed receipt: 1\n", "--checkpoint", checkpoint)
 	says(0, "349 events intact, 1 erased, 390 expired", "--checkpoint", checkpoint)
 
 	// An export that is older than the log is verified up to its end.

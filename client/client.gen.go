@@ -4891,7 +4891,7 @@ type ClientInterface interface {
 
 	// ApproveErasure Approve an erasure
 	//
-	// The erasure begins. Who has requested it cannot approve it.
+	// The erasure begins. The actor that requested it cannot approve it.
 	//
 	// Corresponds with POST /v1/erasures/{erasureId}/approve (the `ApproveErasure` operationId).
 	ApproveErasure(ctx context.Context, erasureId ErasureId, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -5023,9 +5023,9 @@ type ClientInterface interface {
 
 	// GetLeaves Get a block of the log's leaves
 	//
-	// What it takes to compute the tree from the log's events, for 4,096 positions at a time, as far as they are sealed. Block n
-	// begins at position 4096 n + 1. With the receipts for events of the block that retention removed or an erasure emptied. The
-	// guide says how leaves are computed.
+	// The hashes and salts that the tree is computed from, for 4,096 positions at a time, as far as they are sealed, and the
+	// receipts for events that retention removed or an erasure emptied. Block n begins at position 4096 n + 1. The guide says how
+	// leaves are computed.
 	//
 	// Corresponds with GET /v1/log/leaves (the `GetLeaves` operationId).
 	GetLeaves(ctx context.Context, params *GetLeavesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -7159,7 +7159,7 @@ func (c *Client) GetErasure(ctx context.Context, erasureId ErasureId, reqEditors
 
 // ApproveErasure Approve an erasure
 //
-// The erasure begins. Who has requested it cannot approve it.
+// The erasure begins. The actor that requested it cannot approve it.
 //
 // Corresponds with POST /v1/erasures/{erasureId}/approve (the `ApproveErasure` operationId).
 func (c *Client) ApproveErasure(ctx context.Context, erasureId ErasureId, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7441,9 +7441,9 @@ func (c *Client) GetConsistencyProof(ctx context.Context, params *GetConsistency
 
 // GetLeaves Get a block of the log's leaves
 //
-// What it takes to compute the tree from the log's events, for 4,096 positions at a time, as far as they are sealed. Block n
-// begins at position 4096 n + 1. With the receipts for events of the block that retention removed or an erasure emptied. The
-// guide says how leaves are computed.
+// The hashes and salts that the tree is computed from, for 4,096 positions at a time, as far as they are sealed, and the
+// receipts for events that retention removed or an erasure emptied. Block n begins at position 4096 n + 1. The guide says how
+// leaves are computed.
 //
 // Corresponds with GET /v1/log/leaves (the `GetLeaves` operationId).
 func (c *Client) GetLeaves(ctx context.Context, params *GetLeavesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -20043,7 +20043,7 @@ type ClientWithResponsesInterface interface {
 
 	// ApproveErasureWithResponse Approve an erasure
 	//
-	// The erasure begins. Who has requested it cannot approve it.
+	// The erasure begins. The actor that requested it cannot approve it.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -20195,9 +20195,9 @@ type ClientWithResponsesInterface interface {
 
 	// GetLeavesWithResponse Get a block of the log's leaves
 	//
-	// What it takes to compute the tree from the log's events, for 4,096 positions at a time, as far as they are sealed. Block n
-	// begins at position 4096 n + 1. With the receipts for events of the block that retention removed or an erasure emptied. The
-	// guide says how leaves are computed.
+	// The hashes and salts that the tree is computed from, for 4,096 positions at a time, as far as they are sealed, and the
+	// receipts for events that retention removed or an erasure emptied. Block n begins at position 4096 n + 1. The guide says how
+	// leaves are computed.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -31860,7 +31860,7 @@ func (c *ClientWithResponses) GetErasureWithResponse(ctx context.Context, erasur
 
 // ApproveErasureWithResponse Approve an erasure
 //
-// The erasure begins. Who has requested it cannot approve it.
+// The erasure begins. The actor that requested it cannot approve it.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -32102,9 +32102,9 @@ func (c *ClientWithResponses) GetConsistencyProofWithResponse(ctx context.Contex
 
 // GetLeavesWithResponse Get a block of the log's leaves
 //
-// What it takes to compute the tree from the log's events, for 4,096 positions at a time, as far as they are sealed. Block n
-// begins at position 4096 n + 1. With the receipts for events of the block that retention removed or an erasure emptied. The
-// guide says how leaves are computed.
+// The hashes and salts that the tree is computed from, for 4,096 positions at a time, as far as they are sealed, and the
+// receipts for events that retention removed or an erasure emptied. Block n begins at position 4096 n + 1. The guide says how
+// leaves are computed.
 //
 // Returns a wrapper object for the known response body format(s).
 //

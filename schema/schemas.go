@@ -87,7 +87,7 @@ func (t *Type) Default() int64 {
 	return int64(len(t.Versions))
 }
 
-// Version is one version of a type's schema. It never changes.
+// Version is one version of a type's schema. Only Personal can change.
 type Version struct {
 	Number   int64 // 1, 2, 3 ...
 	Schema   json.RawMessage

@@ -15,7 +15,7 @@ func signingKeysCommand() *cobra.Command {
 		Use:   "signing-keys",
 		Short: "Show the keys that verify the service's signatures, the newest first",
 		Long: `Show the keys that verify what the service signs: checkpoints of logs, and receipts. The newest one signs.
-Pass them to those who verify by another way than the service, because someone who controls it could show others.`,
+Give them to those who verify through a channel other than the service, because someone who controls it could show others.`,
 		Args: cobra.NoArgs,
 		RunE: to.run(func(ctx context.Context, c *call) error {
 			list, err := read[client.SigningKeyList](c.ListSigningKeys(ctx))

@@ -39,9 +39,9 @@ func subjectErase(to *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "erase ID",
 		Short: "Erase a person's data for good, or show what that would touch",
-		Long: `Erase the data of all events that have the tag subject:ID, and everything that was made from it. What is personal in an event, the
-schema of its type says (manifold schema put --personal); without that, all data and metadata is. Erasing cannot be undone: try it with
---dry-run, and confirm it with --yes.`,
+		Long: `Erase the data of all events that have the tag subject:ID, and everything that was made from it. The
+schema of an event's type names its personal fields (manifold schema put --personal); without that, all data and
+metadata is erased. Erasing cannot be undone: try it with --dry-run, and confirm it with --yes.`,
 		Example: `  manifold subject erase c-17 --reason "request 4711" --dry-run
   manifold subject erase c-17 --reason "request 4711" --yes --wait`,
 		Args: cobra.ExactArgs(1),
@@ -55,9 +55,9 @@ schema of its type says (manifold schema put --personal); without that, all data
 					return err
 				}
 				for _, name := range slices.Sorted(maps.Keys(preview.Events)) {
-					c.out.printf("%d events of type %s\n", preview.Events[name], name)
+					c.out.printf("events of type %s: %d\n", name, preview.Events[name])
 				}
-				return c.out.printf("in %d streams, up to position %d; projections to rebuild: %s\n", preview.Streams, preview.Until, namesOrNone(preview.Projections))
+				return c.out.printf("streams: %d; up to position %d; projections to rebuild: %s\n", preview.Streams, preview.Until, namesOrNone(preview.Projections))
 			}
 			erasure, err := read[client.Erasure](c.EraseSubject(ctx, c.args[0], body))
 			if err != nil {

@@ -182,7 +182,7 @@ func (v *verifyRun) report(current proof.Checkpoint, summary proof.Summary) erro
 		v.out.printf("not sealed yet, and not compared: %d newer events\n", summary.Later)
 	}
 	if summary.Erased > 0 {
-		v.out.printf("%d events erased, each named by a signed receipt\n", summary.Erased)
+		v.out.printf("events erased, each named by a signed receipt: %d\n", summary.Erased)
 	}
 	return v.out.printf("the log is the one that was sealed, up to position %d: "+
 		"%d events intact, %d erased, %d expired, %d removed before they were sealed\n",

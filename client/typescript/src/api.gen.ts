@@ -4099,7 +4099,7 @@ export abstract class Operations {
   /**
    * Approve an erasure.
    *
-   * The erasure begins. Who has requested it cannot approve it.
+   * The erasure begins. The actor that requested it cannot approve it.
    */
   approveErasure(erasureId: UUID, options: CallOptions = {}): Promise<Erasure> {
     return this.send(operations.approveErasure, [erasureId], options);
@@ -4407,9 +4407,9 @@ export abstract class Operations {
   /**
    * Get a block of the log's leaves.
    *
-   * What it takes to compute the tree from the log's events, for 4,096 positions at a time, as far as they are sealed. Block n
-   * begins at position 4096 n + 1. With the receipts for events of the block that retention removed or an erasure emptied. The
-   * guide says how leaves are computed.
+   * The hashes and salts that the tree is computed from, for 4,096 positions at a time, as far as they are sealed, and the
+   * receipts for events that retention removed or an erasure emptied. Block n begins at position 4096 n + 1. The guide says how
+   * leaves are computed.
    */
   getLeaves(options: GetLeavesOptions): Promise<LeafBlock> {
     return this.send(operations.getLeaves, [], options);
