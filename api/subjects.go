@@ -33,11 +33,9 @@ func (s operations) EraseSubject(ctx context.Context, caller access.Caller, requ
 		if err != nil {
 			return nil, err
 		}
-		preview := openapi.ErasurePreview{Events: make(map[string]int64), Streams: touched.Streams, Projections: orNone(touched.Projections), Until: touched.Until}
-		for _, of := range touched.Events {
-			preview.Events[of.Type] = of.Events
-		}
-		return openapi.OK(preview), nil
+		return openapi.OK(openapi.ErasurePreview{
+			Events: touched.Events, Streams: touched.Streams, Projections: orNone(touched.Projections), Until: touched.Until,
+		}), nil
 	}
 	erasure, _, err := s.config.Subjects.Request(ctx, caller.Tenant, asked)
 	if err != nil {

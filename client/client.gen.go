@@ -957,7 +957,7 @@ type ErasurePreview struct {
 	// Projections That would be rebuilt for the tenant.
 	Projections []string `json:"projections"`
 
-	// Until The last position that would be covered.
+	// Until The last position that would be covered. Of a person with more than 100,000 events, only these are counted, up to this position.
 	Until int64 `json:"until"`
 }
 

@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/pg"
@@ -23,6 +25,23 @@ type Erasing struct {
 	// none). None: all data and metadata are removed. Nil: of all events.
 	Personal func(eventType string, version int64) []string
 	Derived  bool // the service has made the events from those of a subject
+	// Erased is set to what the transaction has changed, before it calls after; nil: the caller does not ask.
+	Erased *Erased
+}
+
+// Erased is what one call of Erase has changed.
+type Erased struct {
+	Kinds []Kind // of all events, each once
+	// Types says how many events of each type the erasure had not changed before, and Streams are the streams of which it
+	// had not changed any event.
+	Types   map[string]int64
+	Streams []string
+}
+
+// Kind is a category and a type of events.
+type Kind struct {
+	Category string `json:"category"`
+	Type     string `json:"type"`
 }
 
 // EraseAtOnce is the largest number of events that callers should pass to Erase: appends wait meanwhile.
@@ -58,6 +77,9 @@ func (s *Log) Erase(ctx context.Context, tenant domain.TenantID, e Erasing, posi
 // erasable is a stored event.
 type erasable struct {
 	position  int64
+	id        domain.EventID
+	stream    string
+	category  string
 	eventType string
 	version   string // of the schema; empty: none
 	gap       bool
@@ -70,14 +92,18 @@ func erase(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, e Erasing, po
 		return err
 	}
 	rows, _ := tx.Query(ctx, `
-		select e.position, e.event_type, coalesce(e.metadata ->> 'schemaVersion', ''), e.gap is not null,
+		select e.position, e.event_id, e.stream_id, e.category, e.event_type, coalesce(e.metadata ->> 'schemaVersion', ''), e.gap is not null,
 		  case when e.gap is null and not `+unreadableSQL+` then e.event_data end
 		from events as e where e.tenant_id = $1 and e.position = any ($2::bigint[]) order by e.position for update`, tenant, positions)
 	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (event erasable, err error) {
-		return event, row.Scan(&event.position, &event.eventType, &event.version, &event.gap, &event.data)
+		return event, row.Scan(&event.position, (*[16]byte)(&event.id), &event.stream, &event.category, &event.eventType, &event.version, &event.gap, &event.data)
 	})
 	if err != nil {
 		return fmt.Errorf("read the events to erase: %w", err)
+	}
+	done, err := untouched(ctx, tx, tenant, e.Erasure, events)
+	if err != nil {
+		return err
 	}
 	var batch pgx.Batch
 	for _, event := range events {
@@ -101,14 +127,47 @@ func erase(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, e Erasing, po
 				where e.tenant_id = $1 and e.position = $2`, tenant, event.position, "erased with the data of a person, erasure "+e.Erasure.String(), tagged)
 		}
 		batch.Queue(`
-			insert into erased_events (tenant_id, position, erasure_id, derived) values ($1, $2, $3, $4)
-			on conflict (tenant_id, position, erasure_id) do nothing`, tenant, event.position, [16]byte(e.Erasure), e.Derived)
+			insert into erased_events (tenant_id, position, erasure_id, derived, event_id, stream_id) values ($1, $2, $3, $4, $5, $6)
+			on conflict (tenant_id, position, erasure_id) do nothing`,
+			tenant, event.position, [16]byte(e.Erasure), e.Derived, [16]byte(event.id), event.stream).Exec(func(inserted pgconn.CommandTag) error {
+			if inserted.RowsAffected() > 0 {
+				done.Types[event.eventType]++
+			}
+			return nil
+		})
 	}
 	runs.queue(&batch, tenant)
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("erase events: %w", err)
 	}
+	if e.Erased != nil {
+		*e.Erased = done
+	}
 	return nil
+}
+
+// untouched returns the kinds of events, and those of their streams of which an erasure has changed no event yet.
+func untouched(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, erasure domain.UUID, events []erasable) (Erased, error) {
+	done := Erased{Types: make(map[string]int64)}
+	for _, event := range events {
+		if kind := (Kind{event.category, event.eventType}); !slices.Contains(done.Kinds, kind) {
+			done.Kinds = append(done.Kinds, kind)
+		}
+		if !slices.Contains(done.Streams, event.stream) {
+			done.Streams = append(done.Streams, event.stream)
+		}
+	}
+	rows, _ := tx.Query(ctx, `
+		select s.stream_id from unnest($3::text[]) as s(stream_id)
+		cross join lateral (
+			select x.position from erased_events as x where x.tenant_id = $1::uuid and x.erasure_id = $2 and x.stream_id = s.stream_id limit 1
+		) as x`, tenant, [16]byte(erasure), done.Streams)
+	touched, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return Erased{}, fmt.Errorf("look for streams that an erasure has touched: %w", err)
+	}
+	done.Streams = slices.DeleteFunc(done.Streams, func(stream string) bool { return slices.Contains(touched, stream) })
+	return done, nil
 }
 
 // without returns the tags without one of them.
@@ -176,83 +235,34 @@ func (s *Log) TaggedPositions(ctx context.Context, tenant domain.TenantID, tag s
 		where t.tenant_id = $1 and t.tag = $2 and t.position > $3 and t.position <= $4 order by t.position limit $5`, tenant, tag, after, upTo, limit)
 }
 
-// TaggedType counts the events of a type with a tag.
-type TaggedType struct {
-	Type   string
-	Events int64
+// EventPlace is where an event is stored.
+type EventPlace struct {
+	Kind
+	Stream string
 }
 
-// CountTagged counts the events with a tag up to a position, by type, and the streams that they are in.
-func (s *Log) CountTagged(ctx context.Context, tenant domain.TenantID, tag string, upTo int64) (types []TaggedType, streams int64, err error) {
-	types, err = pg.SelectUnder(ctx, s.db.App, tenant, "count events with a tag", pgx.RowToStructByPos[TaggedType], `
-		select t.event_type, count(*) from tagged_events t
-		where t.tenant_id = $1 and t.tag = $2 and t.position <= $3 group by t.event_type order by t.event_type`, tenant, tag, upTo)
-	if err != nil {
-		return nil, 0, err
-	}
-	streams, _, err = pg.SelectOneUnder(ctx, s.db.App, tenant, "count the streams of events with a tag", pgx.RowTo[int64], `
-		select count(distinct e.stream_id) from tagged_events t
-		join events e on e.tenant_id = t.tenant_id and e.position = t.position
-		where t.tenant_id = $1 and e.tenant_id = $1 and t.tag = $2 and t.position <= $3`, tenant, tag, upTo)
-	return types, streams, err
+// Places returns the places of the events at positions that still exist.
+func (s *Log) Places(ctx context.Context, tenant domain.TenantID, positions []int64) ([]EventPlace, error) {
+	return pg.SelectUnder(ctx, s.db.App, tenant, "look for the places of events", func(row pgx.CollectableRow) (p EventPlace, err error) {
+		return p, row.Scan(&p.Category, &p.Type, &p.Stream)
+	}, "select e.category, e.event_type, e.stream_id from events e where e.tenant_id = $1 and e.position = any ($2::bigint[])", tenant, positions)
 }
 
 // ErasedEvent is an event that an erasure has changed.
 type ErasedEvent struct {
 	Position int64
-	Erasure  domain.UUID
 	ID       domain.EventID
 	Stream   string
-	Type     string
 }
 
-// ErasedBy returns the first events after a position that an erasure has changed and that still exist, at most limit,
-// in order.
+// ErasedBy returns the first events after a position that an erasure has changed, at most limit, in order. It includes
+// events that retention has removed since.
 func (s *Log) ErasedBy(ctx context.Context, tenant domain.TenantID, erasure domain.UUID, after int64, limit int) ([]ErasedEvent, error) {
-	return pg.SelectUnder(ctx, s.db.App, tenant, "list the events of an erasure", func(row pgx.CollectableRow) (ErasedEvent, error) {
-		e := ErasedEvent{Erasure: erasure}
-		return e, row.Scan(&e.Position, (*[16]byte)(&e.ID), &e.Stream, &e.Type)
+	return pg.SelectUnder(ctx, s.db.App, tenant, "list the events of an erasure", func(row pgx.CollectableRow) (e ErasedEvent, err error) {
+		return e, row.Scan(&e.Position, (*[16]byte)(&e.ID), &e.Stream)
 	}, `
-		select x.position, e.event_id, e.stream_id, e.event_type from erased_events x
-		join events e on e.tenant_id = x.tenant_id and e.position = x.position
-		where x.tenant_id = $1 and e.tenant_id = $1 and x.erasure_id = $2 and x.position > $3 order by x.position limit $4`, tenant, [16]byte(erasure), after, limit)
-}
-
-// ErasedStreams counts the streams of the events that an erasure has changed, and how many of these have a text in
-// their name.
-func (s *Log) ErasedStreams(ctx context.Context, tenant domain.TenantID, erasure domain.UUID, text string) (streams, named int64, err error) {
-	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, `
-			select count(distinct e.stream_id), count(distinct e.stream_id) filter (where strpos(e.stream_id, $3) > 0) from erased_events x
-			join events e on e.tenant_id = x.tenant_id and e.position = x.position
-			where x.tenant_id = $1 and e.tenant_id = $1 and x.erasure_id = $2`, tenant, [16]byte(erasure), text).Scan(&streams, &named)
-	})
-	if err != nil {
-		return 0, 0, fmt.Errorf("count the streams of an erasure: %w", err)
-	}
-	return streams, named, nil
-}
-
-// ErasedPositions returns which events in the positions from first up to last erasures have changed, and the last
-// erasure of each, ordered by position. It includes events that retention has removed since.
-func (s *Log) ErasedPositions(ctx context.Context, tenant domain.TenantID, first, last int64) (map[int64]domain.UUID, error) {
-	erased := make(map[int64]domain.UUID)
-	err := pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, `
-			select x.position, x.erasure_id from erased_events x
-			where x.tenant_id = $1 and x.position between $2 and $3 order by x.position, x.erased_at`, tenant, first, last)
-		var position int64
-		var erasure [16]byte
-		_, err := pgx.ForEachRow(rows, []any{&position, &erasure}, func() error {
-			erased[position] = erasure
-			return nil
-		})
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list erased events: %w", err)
-	}
-	return erased, nil
+		select x.position, x.event_id, x.stream_id from erased_events x
+		where x.tenant_id = $1 and x.erasure_id = $2 and x.position > $3 order by x.position limit $4`, tenant, [16]byte(erasure), after, limit)
 }
 
 // Caused is an event that has one of the tags that were looked for.
@@ -272,31 +282,49 @@ func (s *Log) CausedBy(ctx context.Context, tenant domain.TenantID, tags, catego
 		order by e.position`, tenant, tags, categories, prefixes, upTo)
 }
 
-// UnerasedOf returns the positions up to upTo of a stream's first events that an erasure has not changed yet, at most
-// limit.
-func (s *Log) UnerasedOf(ctx context.Context, tenant domain.TenantID, stream string, erasure domain.UUID, upTo int64, limit int) ([]int64, error) {
-	return pg.SelectUnder(ctx, s.db.App, tenant, "look for the events of a stream to erase", pgx.RowTo[int64], `
-		select e.position from events e
-		where e.tenant_id = $1 and e.stream_id = $2 and e.position <= $4 and not exists (
-		  select from erased_events x where x.tenant_id = $1 and x.position = e.position and x.erasure_id = $3)
-		order by e.stream_version limit $5`, tenant, stream, [16]byte(erasure), upTo, limit)
+// Unfinished says which erasures of a tenant were not finished at a time: one, and others. What the others have erased
+// may still have left something elsewhere.
+type Unfinished struct {
+	Erasure domain.UUID
+	Others  [][16]byte
+	At      time.Time // the database's
 }
 
-// Kind is a category and a type of events.
-type Kind struct{ Category, Type string }
+// unerasedSQL is true for an event, of the events table as e, unless all its data was removed by the erasure $2, or by
+// one that was finished at $4: any but $3.
+const unerasedSQL = `(e.erased is null or e.gap is distinct from 'r' or not exists (
+	select from erased_events as x
+	where x.tenant_id = $1::uuid and x.position = e.position and (x.erasure_id = $2 or x.erased_at < $4 and x.erasure_id <> all (coalesce($3::uuid[], '{}')))))`
 
-// TaggedKinds returns the categories and types of the events with a tag up to a position.
-func (s *Log) TaggedKinds(ctx context.Context, tenant domain.TenantID, tag string, upTo int64) ([]Kind, error) {
-	return pg.SelectUnder(ctx, s.db.App, tenant, "list the kinds of events with a tag", pgx.RowToStructByPos[Kind], `
-		select distinct e.category, e.event_type from tagged_events t
-		join events e on e.tenant_id = t.tenant_id and e.position = t.position
-		where t.tenant_id = $1 and e.tenant_id = $1 and t.tag = $2 and t.position <= $3`, tenant, tag, upTo)
+// UnerasedOf looks at a stream's next events after a version and up to a position, at most limit. It returns the
+// positions of those that have data, or that an unfinished erasure of the others has erased, and the version of the last
+// event that it has looked at. 0: there are no more.
+func (s *Log) UnerasedOf(ctx context.Context, tenant domain.TenantID, of Unfinished, stream string, after, upTo int64, limit int) (positions []int64, last int64, err error) {
+	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			select e.stream_version, e.position, `+unerasedSQL+` from (
+			  select * from events as e where e.tenant_id = $1::uuid and e.stream_id = $5 and e.stream_version > $6 order by e.stream_version limit $8
+			) as e
+			where e.position <= $7 order by e.stream_version`, tenant, [16]byte(of.Erasure), of.Others, of.At, stream, after, upTo, limit)
+		var position int64
+		var unerased bool
+		_, err := pgx.ForEachRow(rows, []any{&last, &position, &unerased}, func() error {
+			if unerased {
+				positions = append(positions, position)
+			}
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("look for the events of a stream to erase: %w", err)
+	}
+	return positions, last, nil
 }
 
-// ErasedKinds returns the categories and types of the events that an erasure has changed.
-func (s *Log) ErasedKinds(ctx context.Context, tenant domain.TenantID, erasure domain.UUID) ([]Kind, error) {
-	return pg.SelectUnder(ctx, s.db.App, tenant, "list the kinds of erased events", pgx.RowToStructByPos[Kind], `
-		select distinct e.category, e.event_type from erased_events x
-		join events e on e.tenant_id = x.tenant_id and e.position = x.position
-		where x.tenant_id = $1 and e.tenant_id = $1 and x.erasure_id = $2`, tenant, [16]byte(erasure))
+// Unerased returns, in order, those of the positions whose events UnerasedOf would return.
+func (s *Log) Unerased(ctx context.Context, tenant domain.TenantID, of Unfinished, positions []int64) ([]int64, error) {
+	return pg.SelectUnder(ctx, s.db.App, tenant, "look for events to erase", pgx.RowTo[int64],
+		"select e.position from events as e where e.tenant_id = $1::uuid and e.position = any ($5::bigint[]) and "+unerasedSQL+" order by e.position",
+		tenant, [16]byte(of.Erasure), of.Others, of.At, positions)
 }

@@ -1,16 +1,20 @@
 -- True for an event from which the data of a person was removed; otherwise null. Narrow, as gap is (see 0010).
 alter table manifold.events add column erased boolean;
 
--- Which erasures have changed which events: what explains a changed event, and what an interrupted erasure continues from.
+-- Which erasures have changed which events. It explains a changed event, and an interrupted erasure continues from here.
+-- An event's id and stream stay here if retention removes the event in the middle of an erasure.
 create table manifold.erased_events (
   tenant_id  uuid not null,
   position   bigint not null,
   erasure_id uuid not null,
   derived    boolean not null default false, -- made by the service from an event of the subject
+  event_id   uuid not null,
+  stream_id  text collate "C" not null,
   erased_at  timestamptz not null default now(),
   primary key (tenant_id, position, erasure_id)
 );
 create index erased_events_erasure on manifold.erased_events (tenant_id, erasure_id, position);
+create index erased_events_stream on manifold.erased_events (tenant_id, erasure_id, stream_id);
 
 -- Erasures of data subjects. subject is null once nothing needs it any longer.
 create table manifold.erasures (
@@ -62,5 +66,5 @@ grant select (tenant_id, erasure_id, state, not_before, leased_until, created_at
 grant select on manifold.erased_events to manifold_app;
 grant insert on manifold.erased_events to manifold_retention;
 grant select, insert, update on manifold.erasures to manifold_app;
-grant update (position, counts, leased_until) on manifold.erasures to manifold_retention;
+grant update (position, counts, plan, leased_until) on manifold.erasures to manifold_retention;
 grant update (erased) on manifold.events to manifold_retention;

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/eventlog"
 	"github.com/manifold-es/manifold/pg"
 )
 
@@ -189,26 +190,50 @@ func (s *Postgres) release(ctx context.Context, d due, worker domain.UUID, probl
 }
 
 // saveProgress saves how far a step is, and extends the lease. It is also for the retention login.
-func saveProgress(ctx context.Context, tx pgx.Tx, d due, worker domain.UUID, position int64, counts Counts) error {
-	text, err := json.Marshal(counts)
+func saveProgress(ctx context.Context, tx pgx.Tx, d due, worker domain.UUID, e *Erasure) error {
+	counts, plan, err := e.notes()
 	if err != nil {
-		return fmt.Errorf("write the counts of an erasure: %w", err)
+		return err
 	}
 	return mine(pg.Exec(ctx, tx, "save an erasure", `
-		update erasures as e set position = $4, counts = $5, leased_until = now() + $6::bigint * interval '1 microsecond'
-		where e.tenant_id = $1 and e.erasure_id = $2 and e.worker = $3`, d.tenant, [16]byte(d.id), [16]byte(worker), position, string(text), lease.Microseconds()))
+		update erasures as e set position = $4, counts = $5, plan = $6, leased_until = now() + $7::bigint * interval '1 microsecond'
+		where e.tenant_id = $1 and e.erasure_id = $2 and e.worker = $3`,
+		d.tenant, [16]byte(d.id), [16]byte(worker), e.Position, counts, plan, lease.Microseconds()))
+}
+
+// notes returns the counts and the plan as JSON.
+func (e *Erasure) notes() (counts, plan string, err error) {
+	countsText, err := json.Marshal(e.Counts)
+	if err != nil {
+		return "", "", fmt.Errorf("write the counts of an erasure: %w", err)
+	}
+	planText, err := json.Marshal(e.plan)
+	if err != nil {
+		return "", "", fmt.Errorf("write the plan of an erasure: %w", err)
+	}
+	return string(countsText), string(planText), nil
+}
+
+// unfinished returns which of a tenant's erasures run, this one and others.
+func (s *Postgres) unfinished(ctx context.Context, d due) (eventlog.Unfinished, error) {
+	of := eventlog.Unfinished{Erasure: d.id}
+	err := pg.Under(ctx, s.db.App, d.tenant, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `
+			select coalesce(array_agg(e.erasure_id) filter (where e.erasure_id <> $2), '{}'), now() from erasures e
+			where e.tenant_id = $1 and e.state = 'running'`, d.tenant, [16]byte(d.id)).Scan(&of.Others, (*pg.Moment)(&of.At))
+	})
+	if err != nil {
+		return eventlog.Unfinished{}, fmt.Errorf("list the erasures that are not finished: %w", err)
+	}
+	return of, nil
 }
 
 // advance begins the next step, after a pause. If it notifies, every process forgets what it remembers of the tenant's
 // events.
 func (s *Postgres) advance(ctx context.Context, d due, worker domain.UUID, e *Erasure, pause time.Duration) error {
-	counts, err := json.Marshal(e.Counts)
+	counts, plan, err := e.notes()
 	if err != nil {
-		return fmt.Errorf("write the counts of an erasure: %w", err)
-	}
-	plan, err := json.Marshal(e.plan)
-	if err != nil {
-		return fmt.Errorf("write the plan of an erasure: %w", err)
+		return err
 	}
 	erased := ""
 	if e.Step == StepRows {
@@ -219,7 +244,7 @@ func (s *Postgres) advance(ctx context.Context, d due, worker domain.UUID, e *Er
 			update erasures as e set `+erased+`step = $4, position = 0, counts = $5, plan = $6, problem = null,
 			  not_before = now() + $7::bigint * interval '1 microsecond', leased_until = now() + $8::bigint * interval '1 microsecond'
 			where e.tenant_id = $1 and e.erasure_id = $2 and e.worker = $3`,
-			d.tenant, [16]byte(d.id), [16]byte(worker), string(e.Step), string(counts), string(plan), pause.Microseconds(), lease.Microseconds()))
+			d.tenant, [16]byte(d.id), [16]byte(worker), string(e.Step), counts, plan, pause.Microseconds(), lease.Microseconds()))
 		if err != nil || e.Step != StepSettle && e.Step != StepDocuments {
 			return err
 		}
@@ -239,7 +264,7 @@ func (s *Postgres) erasedAt(ctx context.Context, d due) (erased, now time.Time, 
 // finish ends an erasure with its receipt, and forgets the subject.
 func (s *Postgres) finish(ctx context.Context, d due, worker domain.UUID, receipt string, now time.Time) error {
 	return mine(pg.ExecUnder(ctx, s.db.App, d.tenant, "finish an erasure", `
-		update erasures as e set state = 'done', finished_at = $5, receipt = $4, subject = null, problem = null, worker = null, leased_until = null
+		update erasures as e set state = 'done', finished_at = $5, receipt = $4, subject = null, plan = '{}', problem = null, worker = null, leased_until = null
 		where e.tenant_id = $1 and e.erasure_id = $2 and e.worker = $3`, d.tenant, [16]byte(d.id), [16]byte(worker), receipt, now))
 }
 

@@ -49,6 +49,8 @@ type Config struct {
 	Settle time.Duration
 	Every  time.Duration // between two looks for work; 0: 5 s
 	Log    *slog.Logger
+
+	turn time.Duration // after which other tenants have their turn; 0: turnTime
 }
 
 // Subjects erases data subjects. All methods may be called concurrently.
@@ -61,6 +63,7 @@ type Subjects struct {
 func New(config Config) *Subjects {
 	config.Settle = cmp.Or(config.Settle, time.Minute)
 	config.Every = cmp.Or(config.Every, 5*time.Second)
+	config.turn = cmp.Or(config.turn, turnTime)
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
@@ -126,13 +129,17 @@ func (s *Subjects) Request(ctx context.Context, tenant domain.TenantID, r Reques
 
 // Touched is what an erasure would touch.
 type Touched struct {
-	Events      []eventlog.TaggedType
+	Events      map[string]int64 // by type
 	Streams     int64
 	Projections []string // that would be rebuilt
-	Until       int64
+	Until       int64    // the last position that it would cover, or that DryRun has looked at
 }
 
-// DryRun returns what an erasure would touch. It changes nothing.
+// maxDryRun is how many events DryRun looks at.
+const maxDryRun = 100_000
+
+// DryRun returns what an erasure would touch. It changes nothing. If the subject has more than 100,000 events, it looks
+// only at the first of them.
 func (s *Subjects) DryRun(ctx context.Context, tenant domain.TenantID, r Request) (Touched, error) {
 	if err := r.check(); err != nil {
 		return Touched{}, err
@@ -141,14 +148,33 @@ func (s *Subjects) DryRun(ctx context.Context, tenant domain.TenantID, r Request
 	if err != nil {
 		return Touched{}, err
 	}
-	touched := Touched{Until: head.Position}
-	if touched.Events, touched.Streams, err = s.config.Events.CountTagged(ctx, tenant, TagOf(r.Subject), head.Position); err != nil {
-		return Touched{}, err
+	touched := Touched{Events: make(map[string]int64), Until: head.Position}
+	streams := make(map[string]bool)
+	var kinds []eventlog.Kind
+	for looked, after := 0, int64(0); ; {
+		positions, err := s.config.Events.TaggedPositions(ctx, tenant, TagOf(r.Subject), after, head.Position, pageEvents)
+		if err != nil {
+			return Touched{}, err
+		}
+		if len(positions) == 0 {
+			break
+		}
+		if looked += len(positions); looked > maxDryRun {
+			touched.Until = after
+			break
+		}
+		after = positions[len(positions)-1]
+		places, err := s.config.Events.Places(ctx, tenant, positions)
+		if err != nil {
+			return Touched{}, err
+		}
+		for _, place := range places {
+			touched.Events[place.Type]++
+			streams[place.Stream] = true
+			kinds = withKinds(kinds, []eventlog.Kind{place.Kind})
+		}
 	}
-	kinds, err := s.config.Events.TaggedKinds(ctx, tenant, TagOf(r.Subject), head.Position)
-	if err != nil {
-		return Touched{}, err
-	}
+	touched.Streams = int64(len(streams))
 	affected, err := s.affected(ctx, tenant, kinds)
 	touched.Projections = namesOf(affected)
 	return touched, err

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,6 +29,9 @@ const (
 	waitPause    = 2 * time.Second  // between two looks at rebuilds
 	retryPause   = 30 * time.Second // after a failure
 	rebuildPause = 10 * time.Minute // before a failed rebuild is started again
+	maxKinds     = 200              // that an erasure notes: with more, it rebuilds all projections
+	saltTries    = 5                // of erasing salts, within a turn
+	maxCursors   = 10_000           // streams of which a turn notes how far they are erased
 )
 
 // plan is what an erasure notes for its later steps.
@@ -42,6 +46,13 @@ type plan struct {
 	Pass          int   `json:"pass,omitempty"`
 	DerivedTo     int64 `json:"derivedTo,omitempty"`
 	DerivedBefore int64 `json:"derivedBefore,omitempty"` // how many derived events were erased before this pass
+
+	Kinds []eventlog.Kind `json:"kinds,omitempty"` // of the erased events; more than maxKinds: there may be any others
+	// Salts are the positions of the events that were erased last. Their salts are left if the process ended then.
+	Salts []int64 `json:"salts,omitempty"`
+	// Stream is the one whose events were erased last as what the service has made, up to Version.
+	Stream  string `json:"stream,omitempty"`
+	Version int64  `json:"version,omitempty"`
 }
 
 type projectionRef struct {
@@ -128,7 +139,7 @@ func (s *Subjects) turn(ctx context.Context, d due) bool {
 		}
 		return false
 	}
-	job := &job{Subjects: s, due: d, worker: worker, e: &e}
+	job := &job{Subjects: s, due: d, worker: worker, e: &e, end: time.Now().Add(s.config.turn), cursors: make(map[string]int64)}
 	pause, problem := time.Duration(0), ""
 	working, stop := context.WithCancelCause(ctx)
 	renewed := make(chan struct{})
@@ -136,8 +147,10 @@ func (s *Subjects) turn(ctx context.Context, d due) bool {
 		defer close(renewed)
 		job.renew(working, stop)
 	}()
-	for more, began := true, time.Now(); more && err == nil && time.Since(began) < turnTime; {
+	err = job.forgetLastSalts(working)
+	for more := err == nil; more; {
 		more, pause, err = job.step(working)
+		more = more && err == nil && !job.isOver()
 	}
 	if errors.Is(context.Cause(working), errTaken) {
 		err = errTaken
@@ -201,7 +214,14 @@ type job struct {
 	e          *Erasure
 	personal   func(eventType string, version int64) []string // as this turn has read them
 	publishers []domain.Projection                            // likewise: those that publish changes of documents
+	unfinished eventlog.Unfinished                            // likewise
+	end        time.Time                                      // of the turn
+	cursors    map[string]int64                               // the versions up to which streams are erased
+	madeAfter  int64                                          // a position before all that eraseMade has erased
 }
+
+// isOver says whether other tenants should have their turn.
+func (j *job) isOver() bool { return !time.Now().Before(j.end) }
 
 // step makes progress in the erasure's step. more is false if the turn ends, and the next one begins after a pause.
 func (j *job) step(ctx context.Context) (more bool, pause time.Duration, err error) {
@@ -211,13 +231,13 @@ func (j *job) step(ctx context.Context) (more bool, pause time.Duration, err err
 	case StepDerived:
 		return true, 0, j.eraseDerived(ctx)
 	case StepRows:
-		if err := j.forget(ctx); err != nil {
-			return false, 0, err
+		if done, err := j.forget(ctx); err != nil || !done {
+			return true, 0, err
 		}
 		return false, j.config.Settle, j.advance(ctx, StepSettle, j.config.Settle)
 	case StepSettle:
-		if err := j.settled(ctx); err != nil {
-			return false, 0, err
+		if done, err := j.settled(ctx); err != nil || !done {
+			return true, 0, err
 		}
 		return true, 0, j.advance(ctx, StepDocuments, 0)
 	case StepDocuments:
@@ -235,7 +255,7 @@ func (j *job) step(ctx context.Context) (more bool, pause time.Duration, err err
 // advance begins the next step.
 func (j *job) advance(ctx context.Context, next Step, pause time.Duration) error {
 	to := *j.e
-	to.Step, to.Position = next, 0
+	to.Step, to.Position, to.plan.Salts = next, 0, nil
 	if err := j.config.Store.advance(ctx, j.due, j.worker, &to, pause); err != nil {
 		return err
 	}
@@ -264,14 +284,14 @@ func (j *job) eraseEvents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := j.eraseChanges(ctx, events); err != nil {
+	if done, err := j.eraseChanges(ctx, events); err != nil || !done {
 		return err
 	}
 	erasing := eventlog.Erasing{Erasure: j.e.ID, Tag: TagOf(j.e.subject)}
 	if j.e.What == Personal {
 		erasing.Personal = j.personal
 	}
-	return j.erase(ctx, erasing, positions, positions[len(positions)-1], j.e.Counts.with(events))
+	return j.erase(ctx, erasing, positions, positions[len(positions)-1])
 }
 
 // prepare reads what the steps need of definitions, once in a turn.
@@ -300,47 +320,75 @@ func (j *job) prepare(ctx context.Context) (err error) {
 }
 
 // eraseChanges erases all changes of the documents that events belong to, while the events still say which. A change
-// shows its whole document, but has only the last of several events as its cause.
-func (j *job) eraseChanges(ctx context.Context, events []domain.Event) error {
+// shows its whole document, but has only the last of several events as its cause. done is false if the turn is over.
+func (j *job) eraseChanges(ctx context.Context, events []domain.Event) (done bool, err error) {
 	for _, p := range j.publishers {
 		ids, err := j.config.Catalog.DocumentIDs(ctx, j.tenant, p, events)
 		if err != nil {
-			return err
+			return false, err
 		}
 		for _, id := range ids {
-			if err := j.eraseStream(ctx, domain.ChangesStream(p.Name, id), math.MaxInt64); err != nil {
-				return err
+			if done, err := j.eraseStream(ctx, domain.ChangesStream(p.Name, id), math.MaxInt64); err != nil || !done {
+				return false, err
 			}
 		}
 	}
-	return nil
+	return true, nil
 }
 
-// eraseStream erases all events of a stream up to a position, as what the service has made. The step continues before
-// the first of them, so that what was made of it is looked for as well.
-func (j *job) eraseStream(ctx context.Context, stream string, upTo int64) error {
+// eraseStream erases all events of a stream up to a position, as what the service has made. done is false if the turn is
+// over; it has erased some events then.
+func (j *job) eraseStream(ctx context.Context, stream string, upTo int64) (done bool, err error) {
+	if err := j.readUnfinished(ctx); err != nil {
+		return false, err
+	}
+	after := j.cursors[stream]
+	if j.e.plan.Stream == stream {
+		after = max(after, j.e.plan.Version)
+	}
 	for {
-		positions, err := j.config.Events.UnerasedOf(ctx, j.tenant, stream, j.e.ID, upTo, eventlog.EraseAtOnce)
-		if err != nil || len(positions) == 0 {
-			return err
+		positions, last, err := j.config.Events.UnerasedOf(ctx, j.tenant, j.unfinished, stream, after, upTo, pageEvents)
+		if err != nil || last == 0 {
+			return err == nil, err
 		}
-		if err := j.eraseMade(ctx, positions, min(j.e.Position, positions[0]-1)); err != nil {
-			return err
+		for part := range slices.Chunk(positions, eventlog.EraseAtOnce) {
+			if err := j.eraseMade(ctx, part); err != nil {
+				return false, err
+			}
+			if j.isOver() {
+				return false, nil
+			}
 		}
+		if len(j.cursors) >= maxCursors {
+			clear(j.cursors)
+		}
+		after, j.cursors[stream] = last, last
+		j.e.plan.Stream, j.e.plan.Version = stream, last // saved with the next progress
 	}
 }
 
-// eraseMade erases events that the service has made.
-func (j *job) eraseMade(ctx context.Context, positions []int64, to int64) error {
-	counts := j.e.Counts
-	counts.DerivedEvents += int64(len(positions))
-	return j.erase(ctx, eventlog.Erasing{Erasure: j.e.ID, Derived: true}, positions, to, counts)
+// readUnfinished reads, once in a turn, which erasures are not finished.
+func (j *job) readUnfinished(ctx context.Context) (err error) {
+	if j.unfinished.At.IsZero() {
+		j.unfinished, err = j.config.Store.unfinished(ctx, j.due)
+	}
+	return err
+}
+
+// eraseMade erases events that the service has made. The step continues before them.
+func (j *job) eraseMade(ctx context.Context, positions []int64) error {
+	before := positions[0] - 1
+	j.madeAfter = min(j.madeAfter, before)
+	return j.erase(ctx, eventlog.Erasing{Erasure: j.e.ID, Derived: true}, positions, min(j.e.Position, before))
 }
 
 // erase erases events and their salts, and saves how far the step has come.
-func (j *job) erase(ctx context.Context, erasing eventlog.Erasing, positions []int64, to int64, counts Counts) error {
+func (j *job) erase(ctx context.Context, erasing eventlog.Erasing, positions []int64, to int64) error {
 	for attempt := 1; ; attempt++ {
 		var bytes int64
+		var erased eventlog.Erased
+		var next Erasure
+		erasing.Erased = &erased
 		err := j.config.Events.Erase(ctx, j.tenant, erasing, positions, func(tx pgx.Tx) (err error) {
 			bytes, err = limits.CountedBytes(ctx, tx, j.tenant, positions)
 			return err
@@ -348,11 +396,13 @@ func (j *job) erase(ctx context.Context, erasing eventlog.Erasing, positions []i
 			if err := limits.Recount(ctx, tx, j.tenant, positions, bytes); err != nil {
 				return err
 			}
-			return saveProgress(ctx, tx, j.due, j.worker, to, counts)
+			next = j.e.with(erased, erasing.Derived)
+			next.Position, next.plan.Salts = to, positions
+			return saveProgress(ctx, tx, j.due, j.worker, &next)
 		})
 		if err == nil {
-			j.e.Position, j.e.Counts = to, counts
-			return j.forgetSalts(ctx, positions) // at once, since whoever verifies the log sees a change until then
+			*j.e = next
+			return j.forgetLastSalts(ctx) // at once, since whoever verifies the log sees a change until then
 		}
 		if !pg.Busy(pg.SQLState(err)) || attempt == eraseTries {
 			return pg.Unavailable(err)
@@ -361,22 +411,62 @@ func (j *job) erase(ctx context.Context, erasing eventlog.Erasing, positions []i
 	}
 }
 
+// save saves how far a step that erases nothing has come.
+func (j *job) save(ctx context.Context) error {
+	return pg.Under(ctx, j.config.Store.db.App, j.tenant, func(tx pgx.Tx) error { return saveProgress(ctx, tx, j.due, j.worker, j.e) })
+}
+
+// forgetLastSalts erases the salts of the events that were erased last, unless the step has ended since. A turn begins
+// with it, in case the one before has ended in between.
+func (j *job) forgetLastSalts(ctx context.Context) error {
+	for attempt := 1; len(j.e.plan.Salts) > 0; attempt++ {
+		err := j.forgetSalts(ctx, j.e.plan.Salts)
+		if err == nil || attempt == saltTries || ctx.Err() != nil {
+			return err
+		}
+		pg.BackOff(ctx, attempt)
+	}
+	return nil
+}
+
 // forgetSalts leaves receipts about erased events, and erases what their contents could be guessed with.
 func (j *job) forgetSalts(ctx context.Context, positions []int64) error {
 	return j.config.ForgetSalts(ctx, j.tenant, "erasure "+j.e.ID.String(), positions)
 }
 
-// with returns the counts with further events of the subject.
-func (c Counts) with(events []domain.Event) Counts {
-	types := make(map[string]int64, len(c.Events)+1)
-	for name, n := range c.Events {
-		types[name] = n
+// with returns the erasure with the counts and kinds of further erased events.
+func (e *Erasure) with(erased eventlog.Erased, derived bool) Erasure {
+	next := *e
+	next.Counts.Events = maps.Clone(e.Counts.Events)
+	if next.Counts.Events == nil {
+		next.Counts.Events = make(map[string]int64)
 	}
-	for i := range events {
-		types[events[i].Type]++
+	for name, n := range erased.Types {
+		if derived {
+			next.Counts.DerivedEvents += n
+		} else {
+			next.Counts.Events[name] += n
+		}
 	}
-	c.Events = types
-	return c
+	next.Counts.Streams += int64(len(erased.Streams))
+	for _, stream := range erased.Streams {
+		if strings.Contains(stream, e.subject) {
+			next.Counts.NamedStreams++
+		}
+	}
+	next.plan.Kinds = withKinds(e.plan.Kinds, erased.Kinds)
+	return next
+}
+
+// withKinds returns kinds with further ones, until they are more than maxKinds.
+func withKinds(kinds, further []eventlog.Kind) []eventlog.Kind {
+	kinds = slices.Clip(kinds)
+	for _, kind := range further {
+		if len(kinds) <= maxKinds && !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
 }
 
 // eraseDerived erases what the service has made of the next erased events: changes of documents, with all other changes
@@ -413,36 +503,25 @@ func (j *job) eraseDerived(ctx context.Context) error {
 			streams[event.Stream] = true
 		}
 	}
-	if reports, err = j.unerased(ctx, reports); err != nil {
+	if err := j.readUnfinished(ctx); err != nil {
 		return err
 	}
-	begin, next := j.e.Position, page[len(page)-1].Position
+	if reports, err = j.config.Events.Unerased(ctx, j.tenant, j.unfinished, reports); err != nil {
+		return err
+	}
+	j.madeAfter = page[len(page)-1].Position
 	for part := range slices.Chunk(reports, eventlog.EraseAtOnce) {
-		if err := j.eraseMade(ctx, part, j.e.Position); err != nil {
+		if err := j.eraseMade(ctx, part); err != nil || j.isOver() {
 			return err
 		}
 	}
 	for _, stream := range slices.Sorted(maps.Keys(streams)) {
-		if err := j.eraseStream(ctx, stream, j.e.plan.DerivedTo); err != nil {
+		if done, err := j.eraseStream(ctx, stream, j.e.plan.DerivedTo); err != nil || !done {
 			return err
 		}
 	}
-	if j.e.Position < begin {
-		return nil // continue with events that were erased just now
-	}
-	j.e.Position = next
-	return pg.Under(ctx, j.config.Store.db.App, j.tenant, func(tx pgx.Tx) error {
-		return saveProgress(ctx, tx, j.due, j.worker, next, j.e.Counts)
-	})
-}
-
-// unerased returns those of the positions that the erasure has not erased.
-func (j *job) unerased(ctx context.Context, positions []int64) ([]int64, error) {
-	if len(positions) == 0 {
-		return nil, nil
-	}
-	erased, err := j.config.Events.ErasedPositions(ctx, j.tenant, positions[0], positions[len(positions)-1])
-	return slices.DeleteFunc(positions, func(position int64) bool { return erased[position] == j.e.ID }), err
+	j.e.Position = j.madeAfter // to look for what was made of the events that were erased just now, too
+	return j.save(ctx)
 }
 
 // changesCategories returns the categories of changes of the tenant's projections and of shared ones.
@@ -468,80 +547,80 @@ func (j *job) derivedDone(ctx context.Context) error {
 }
 
 // forget removes what other tables have of the erased events, and the salts that a worker has left which ended after
-// erase's transaction. It may be repeated.
-func (j *job) forget(ctx context.Context) error {
-	rows := maps.Clone(j.e.Counts.Rows) // a repetition finds only what is new
-	if rows == nil {
-		rows = make(map[string]int64)
-	}
-	add := func(owner *Owner, changed int64, err error) error {
+// erase's transaction. It continues after the step's position. done is false if the turn is over before. It may be
+// repeated.
+func (j *job) forget(ctx context.Context) (done bool, err error) {
+	for {
+		page, err := j.config.Events.ErasedBy(ctx, j.tenant, j.e.ID, j.e.Position, pageEvents)
 		if err != nil {
-			return fmt.Errorf("%s: %w", owner.Name, err)
-		}
-		if changed > 0 {
-			rows[owner.Name] += changed
-		}
-		return nil
-	}
-	for after := int64(0); ; {
-		page, err := j.config.Events.ErasedBy(ctx, j.tenant, j.e.ID, after, pageEvents)
-		if err != nil {
-			return err
+			return false, err
 		}
 		if len(page) == 0 {
 			break
 		}
 		positions, streams := make([]int64, len(page)), make([]string, len(page))
 		for i, event := range page {
-			positions[i], streams[i], after = event.Position, event.Stream, event.Position
+			positions[i], streams[i] = event.Position, event.Stream
 		}
 		if err := j.forgetSalts(ctx, positions); err != nil {
-			return err
+			return false, err
 		}
 		slices.Sort(streams)
 		streams = slices.Compact(streams)
 		for i := range j.config.Owners {
 			if owner := &j.config.Owners[i]; owner.Events != nil {
 				changed, err := owner.Events(ctx, j.tenant, positions, streams)
-				if err := add(owner, changed, err); err != nil {
-					return err
+				if err := j.addRows(owner, changed, err); err != nil {
+					return false, err
 				}
 			}
+		}
+		j.e.Position = positions[len(positions)-1]
+		if err := j.save(ctx); err != nil || j.isOver() {
+			return false, err
 		}
 	}
 	for i := range j.config.Owners {
 		if owner := &j.config.Owners[i]; owner.Tenant != nil {
 			changed, err := owner.Tenant(ctx, j.tenant)
-			if err := add(owner, changed, err); err != nil {
-				return err
+			if err := j.addRows(owner, changed, err); err != nil {
+				return false, err
 			}
 		}
 	}
-	streams, named, err := j.config.Events.ErasedStreams(ctx, j.tenant, j.e.ID, j.e.subject)
-	j.e.Counts.Rows, j.e.Counts.Streams, j.e.Counts.NamedStreams = rows, streams, named
-	return err
+	return true, nil
 }
 
-// settled notes which builds may have erased data, and which projections to rebuild.
-func (j *job) settled(ctx context.Context) error {
-	if err := j.forget(ctx); err != nil {
-		return err
+// addRows counts the rows that an owner has changed. A repetition finds only new ones.
+func (j *job) addRows(owner *Owner, changed int64, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", owner.Name, err)
+	}
+	if changed > 0 {
+		if j.e.Counts.Rows == nil {
+			j.e.Counts.Rows = make(map[string]int64)
+		}
+		j.e.Counts.Rows[owner.Name] += changed
+	}
+	return nil
+}
+
+// settled notes which builds may have erased data, and which projections to rebuild. done is false if the turn is over
+// before.
+func (j *job) settled(ctx context.Context) (done bool, err error) {
+	if done, err := j.forget(ctx); err != nil || !done {
+		return false, err
 	}
 	// Builds that begin from here on read only erased events.
-	var err error
 	if j.e.plan.Own, err = j.config.Registry.NextBuild(ctx, j.tenant); err != nil {
-		return err
+		return false, err
 	}
 	if j.e.plan.Shared, err = j.config.Registry.NextBuild(ctx, domain.Everyone); err != nil {
-		return err
+		return false, err
 	}
-	kinds, err := j.config.Events.ErasedKinds(ctx, j.tenant, j.e.ID)
-	if err != nil {
-		return err
-	}
-	j.e.plan.Projections, err = j.affected(ctx, j.tenant, kinds)
+	j.e.plan.Projections, err = j.affected(ctx, j.tenant, j.e.plan.Kinds)
 	j.e.Counts.Projections = namesOf(append(slices.Clone(j.e.plan.Projections), refs(j.e.Counts.Projections)...))
-	return err
+	return err == nil, err
 }
 
 func refs(names []string) []projectionRef {
@@ -567,7 +646,7 @@ func (s *Subjects) affected(ctx context.Context, tenant domain.TenantID, kinds [
 			folds := false
 			if p.Definition.Mode != domain.ModeLive {
 				categories, types := s.config.Catalog.Selects(p)
-				folds = slices.ContainsFunc(kinds, func(k eventlog.Kind) bool {
+				folds = len(kinds) > maxKinds || slices.ContainsFunc(kinds, func(k eventlog.Kind) bool {
 					return (len(categories) == 0 || slices.Contains(categories, k.Category)) && (len(types) == 0 || slices.Contains(types, k.Type))
 				})
 			}
@@ -710,7 +789,7 @@ func (j *job) finish(ctx context.Context) error {
 		j.e.plan = plan{}
 		return j.advance(ctx, StepEvents, 0)
 	}
-	if err := j.forget(ctx); err != nil {
+	if done, err := j.forget(ctx); err != nil || !done {
 		return err
 	}
 	erased, now, err := j.config.Store.erasedAt(ctx, j.due)

@@ -1986,7 +1986,7 @@ export interface ErasurePreview {
   streams: number;
   /** That would be rebuilt for the tenant. */
   projections: string[];
-  /** The last position that would be covered. */
+  /** The last position that would be covered. Of a person with more than 100,000 events, only these are counted, up to this position. */
   until: number;
 }
 
