@@ -22,7 +22,7 @@ type Erasing struct {
 	Erasure domain.UUID
 	Tag     string // is removed from the events, too; empty: none
 	// Personal returns JSON Pointers to the personal data in an event of the type that names the schema version (0:
-	// none). None: all data and metadata are removed. Nil: of all events.
+	// none). None, or none that leads anywhere in the event: all data and metadata are removed. Nil: of all events.
 	Personal func(eventType string, version int64) []string
 	Derived  bool // the service has made the events from those of a subject
 	// Erased is set to what the transaction has changed, before it calls after; nil: the caller does not ask.
@@ -177,7 +177,7 @@ func (t storedTags) without(tag string) storedTags {
 }
 
 // withoutPersonal returns an event's data with null for its personal fields. ok is false if all of its data is
-// personal.
+// personal, or if it has none of the fields.
 func (e *erasable) withoutPersonal(personal func(string, int64) []string) (data []byte, ok bool) {
 	if personal == nil || e.gap || e.data == nil {
 		return nil, false
@@ -193,8 +193,12 @@ func (e *erasable) withoutPersonal(personal func(string, int64) []string) (data 
 	if len(pointers) == 0 || slices.Contains(pointers, "") || decoder.Decode(&value) != nil {
 		return nil, false
 	}
+	found := false
 	for _, pointer := range pointers {
-		setNull(value, strings.Split(pointer, "/")[1:])
+		found = setNull(value, strings.Split(pointer, "/")[1:]) || found
+	}
+	if !found { // its fields may be elsewhere
+		return nil, false
 	}
 	if data, err = json.Marshal(value); err != nil {
 		return nil, false
@@ -205,27 +209,31 @@ func (e *erasable) withoutPersonal(personal func(string, int64) []string) (data 
 var unescapePointer = strings.NewReplacer("~1", "/", "~0", "~")
 
 // setNull sets what the tokens of a JSON Pointer lead to, if it is there, to null.
-func setNull(value any, tokens []string) {
+func setNull(value any, tokens []string) (found bool) {
 	token := unescapePointer.Replace(tokens[0])
 	switch value := value.(type) {
 	case map[string]any:
 		member, there := value[token]
 		switch {
-		case there && len(tokens) == 1:
-			value[token] = nil
-		case there:
-			setNull(member, tokens[1:])
+		case !there:
+			return false
+		case len(tokens) > 1:
+			return setNull(member, tokens[1:])
 		}
+		value[token] = nil
 	case []any:
 		index, err := strconv.Atoi(token)
 		switch {
 		case err != nil || index < 0 || index >= len(value):
-		case len(tokens) == 1:
-			value[index] = nil
-		default:
-			setNull(value[index], tokens[1:])
+			return false
+		case len(tokens) > 1:
+			return setNull(value[index], tokens[1:])
 		}
+		value[index] = nil
+	default:
+		return false
 	}
+	return true
 }
 
 // TaggedPositions returns the positions in (after, upTo] of the first events with a tag, at most limit, in order.
