@@ -1460,7 +1460,7 @@ type NewErasure struct {
 	// Approval Another actor must approve it. The setting `erasure.approval` requires that of all.
 	Approval bool `json:"approval,omitempty"`
 
-	// AcceptLoss Rebuild documents even if retention has removed events that they need. A repeated request can set it.
+	// AcceptLoss Rebuild documents even if retention has removed events that they need. A repeated request can set it until another actor approves the erasure.
 	AcceptLoss bool `json:"acceptLoss,omitempty"`
 }
 

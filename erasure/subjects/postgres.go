@@ -129,9 +129,15 @@ func (s *Postgres) decide(ctx context.Context, tenant domain.TenantID, id domain
 	return e, err
 }
 
-// acceptLoss lets an erasure that runs proceed although retention has removed events that its documents need.
+// acceptLoss lets an erasure proceed although retention has removed events that its documents need. The error is
+// domain.CodeConflict if another actor has approved it without that, or if it has ended.
 func (s *Postgres) acceptLoss(ctx context.Context, tenant domain.TenantID, id domain.UUID) error {
-	_, err := pg.ExecUnder(ctx, s.db.App, tenant, "accept the loss of events", "update erasures as e set accept_loss = true where e.tenant_id = $1 and e.erasure_id = $2", tenant, [16]byte(id))
+	changed, err := pg.ExecUnder(ctx, s.db.App, tenant, "accept the loss of events", `
+		update erasures as e set accept_loss = true
+		where e.tenant_id = $1 and e.erasure_id = $2 and e.finished_at is null and e.approved_by is null`, tenant, [16]byte(id))
+	if err == nil && changed == 0 {
+		err = domain.Errorf(domain.CodeConflict, "acceptLoss", "erasure %s was approved without it, or has ended; if its problem names a projection, rebuild that one with acceptLoss", id)
+	}
 	return err
 }
 

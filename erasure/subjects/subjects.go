@@ -77,7 +77,7 @@ type Request struct {
 	What       What // empty: Personal
 	Reason     string
 	Approval   bool // another actor must approve it
-	AcceptLoss bool // see rebuild; a repeated request may set it
+	AcceptLoss bool // see rebuild; a repeated request may set it, but not after another actor's approval
 	By         Actor
 }
 
@@ -117,7 +117,10 @@ func (s *Subjects) Request(ctx context.Context, tenant domain.TenantID, r Reques
 		return Erasure{}, false, err
 	case !bytes.Equal(kept.SubjectHash, e.SubjectHash) || kept.What != r.What:
 		return Erasure{}, false, domain.Errorf(domain.CodeConflict, "id", "erasure %s is of another subject, or of something else; use a new id", e.ID)
-	case !added && r.AcceptLoss && !kept.AcceptLoss:
+	case !added && r.AcceptLoss && !kept.AcceptLoss && kept.FinishedAt.IsZero():
+		if kept.State == AwaitingApproval && kept.RequestedBy.ID != r.By.ID {
+			return Erasure{}, false, domain.Errorf(domain.CodeForbidden, "acceptLoss", "only the actor that has requested the erasure can accept a loss, for the other one to approve")
+		}
 		if err := s.config.Store.acceptLoss(ctx, tenant, e.ID); err != nil {
 			return Erasure{}, false, err
 		}

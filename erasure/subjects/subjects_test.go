@@ -515,14 +515,29 @@ func TestAnotherActorMustApprove(t *testing.T) {
 	tablestest.WantCode(t, err, domain.CodeForbidden)
 	_, err = p.subjects.Approve(ctx, tablestest.NewTenant(t, p.store), e.ID, b)
 	tablestest.WantCode(t, err, domain.CodeNotFound)
+	loss := subjects.Request{ID: e.ID, Subject: person, Reason: "asked", By: b, AcceptLoss: true}
+	_, _, err = p.subjects.Request(ctx, tenant, loss)
+	tablestest.WantCode(t, err, domain.CodeForbidden)
 	e, err = p.subjects.Approve(ctx, tenant, e.ID, b)
 	if err != nil || e.State != subjects.Running || e.ApprovedBy.ID != "b" {
 		t.Errorf("approved, it is %+v, %v", e, err)
 	}
 	_, err = p.subjects.Cancel(ctx, tenant, e.ID, a)
 	tablestest.WantCode(t, err, domain.CodeConflict)
-	e, _, err = p.subjects.Request(ctx, tenant, subjects.Request{Subject: person, Reason: "asked", By: a})
+	loss.By = a
+	_, _, err = p.subjects.Request(ctx, tenant, loss)
+	tablestest.WantCode(t, err, domain.CodeConflict)
+	if e, err = p.subjects.Erasure(ctx, tenant, e.ID); err != nil || e.AcceptLoss {
+		t.Errorf("after its approval, a loss is accepted: %+v, %v", e, err)
+	}
+	loss.AcceptLoss = false
+	loss.ID = domain.NewUUID()
+	_, _, err = p.subjects.Request(ctx, tenant, loss)
 	tablestest.Must(t, err)
+	loss.AcceptLoss = true
+	if e, _, err = p.subjects.Request(ctx, tenant, loss); err != nil || !e.AcceptLoss || e.State != subjects.AwaitingApproval {
+		t.Errorf("before its approval, the requester's acceptance of a loss leads to %+v, %v", e, err)
+	}
 	if e, err = p.subjects.Cancel(ctx, tenant, e.ID, a); err != nil || e.State != subjects.Cancelled {
 		t.Errorf("cancelled, it is %+v, %v", e, err)
 	}

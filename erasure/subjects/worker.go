@@ -731,7 +731,11 @@ func (j *job) rebuildOne(ctx context.Context, ref projectionRef) (*blockedError,
 	_, err = j.config.Rebuilds.Start(ctx, id, request)
 	switch {
 	case domain.IsCode(err, domain.CodeEventsRemoved):
-		return &blockedError{fmt.Sprintf("projection %q cannot be rebuilt without loss, since retention has removed events that it needs; repeat the request with acceptLoss", ref.Name), retryPause}, nil
+		remedy := "repeat the request with acceptLoss"
+		if j.e.ApprovedBy != nil {
+			remedy = "rebuild it with acceptLoss"
+		}
+		return &blockedError{fmt.Sprintf("projection %q cannot be rebuilt without loss, since retention has removed events that it needs; %s", ref.Name, remedy), retryPause}, nil
 	case err != nil && !domain.IsCode(err, domain.CodeRebuildRunning):
 		return &blockedError{fmt.Sprintf("projection %q cannot be rebuilt: %s", ref.Name, domain.ClientMessage(err)), retryPause}, nil
 	}

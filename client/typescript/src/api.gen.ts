@@ -1976,7 +1976,7 @@ export interface NewErasure {
   dryRun?: boolean;
   /** Another actor must approve it. The setting `erasure.approval` requires that of all. */
   approval?: boolean;
-  /** Rebuild documents even if retention has removed events that they need. A repeated request can set it. */
+  /** Rebuild documents even if retention has removed events that they need. A repeated request can set it until another actor approves the erasure. */
   acceptLoss?: boolean;
 }
 
