@@ -40,7 +40,7 @@ create table manifold.erasures (
   receipt      text,
   created_at   timestamptz not null default now(),
   approved_at  timestamptz,
-  erased_at    timestamptz,               -- when the log was erased
+  erased_at    timestamptz,               -- when the last events were erased
   finished_at  timestamptz,
   primary key (tenant_id, erasure_id)
 );

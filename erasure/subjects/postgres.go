@@ -243,7 +243,7 @@ func (s *Postgres) advance(ctx context.Context, d due, worker domain.UUID, e *Er
 	}
 	erased := ""
 	if e.Step == StepRows {
-		erased = "erased_at = least(e.erased_at, now()), "
+		erased = "erased_at = now(), "
 	}
 	return pg.Under(ctx, s.db.App, d.tenant, func(tx pgx.Tx) error {
 		err := mine(pg.Exec(ctx, tx, "begin the next step of an erasure", `
@@ -258,7 +258,7 @@ func (s *Postgres) advance(ctx context.Context, d due, worker domain.UUID, e *Er
 	})
 }
 
-// erasedAt returns when the log was erased, and the database's time.
+// erasedAt returns when the last events were erased, and the database's time.
 func (s *Postgres) erasedAt(ctx context.Context, d due) (erased, now time.Time, err error) {
 	err = pg.Under(ctx, s.db.App, d.tenant, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, "select e.erased_at, now() from erasures e where e.tenant_id = $1 and e.erasure_id = $2", d.tenant, [16]byte(d.id)).
