@@ -38,7 +38,7 @@ const (
 	StepEvents    Step = "events"    // removes the data of the subject's events
 	StepDerived   Step = "derived"   // and of the events that the service has made of them
 	StepRows      Step = "rows"      // and what other tables have of them
-	StepSettle    Step = "settle"    // waits until nothing is under way that has read the data before
+	StepSettle    Step = "settle"    // waits until all work that began before has ended
 	StepDocuments Step = "documents" // rebuilds documents
 	StepReceipt   Step = "receipt"
 )
@@ -135,9 +135,13 @@ type Receipt struct {
 	BackupsTo   time.Time `json:"backupsUntil"`
 }
 
-// limits is what no erasure touches.
+// receiptLimits is what no erasure touches.
 var receiptLimits = []string{
 	"what was delivered before: to followers, groups, webhooks, reactors and brokers",
+	"what was made of events that retention had removed before",
+	"events about other people that quote this person's data, also in reports",
+	"metadata and other tags, where the schema names personal fields; other tags of all events",
+	"audit logs from before, and hashes of webhook claims until they expire",
 	"names of streams, and ids of documents made from them",
 	"old versions of rows until the databases vacuum, and write-ahead logs and replicas until they are recycled",
 	"memory that a process has released and not used again, and buffers of its connections to databases, until it is restarted",
