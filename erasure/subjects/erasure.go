@@ -144,7 +144,7 @@ var receiptLimits = []string{
 	"audit logs from before, and hashes of webhook claims until they expire",
 	"names of streams, and ids of documents made from them",
 	"old versions of rows until the databases vacuum, and write-ahead logs and replicas until they are recycled",
-	"memory that a process has released and not used again, and buffers of its connections to databases, until it is restarted",
+	"memory that a process has released and not used again, and buffers of its connections, until it is restarted",
 	"backups, until backupsUntil",
 }
 
