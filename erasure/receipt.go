@@ -52,7 +52,7 @@ func (e *Eraser) leaveReceipt(ctx context.Context, tenant domain.Tenant) error {
 	if err != nil {
 		return err
 	}
-	now := e.options.now().UTC()
+	now := e.options.now().UTC().Truncate(time.Microsecond) // as PostgreSQL keeps times
 	receipt, err := e.options.Keys.SignJSON(ctx, Receipt{
 		Tenant: tenant.ID.String(), Name: tenant.Name, Checkpoint: checkpoint, DeletedAt: now, Limits: receiptLimits, BackupsTo: now.Add(e.options.Backups),
 	})
