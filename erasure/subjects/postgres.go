@@ -283,6 +283,8 @@ func (s *Postgres) ListenErasures(ctx context.Context, changed func(tenant domai
 
 // TenantsWithErasures returns the tenants that have erasures, finished or not.
 func (s *Postgres) TenantsWithErasures(ctx context.Context) ([]domain.TenantID, error) {
-	scan := func(row pgx.CollectableRow) (tenant domain.TenantID, err error) { return tenant, row.Scan((*[16]byte)(&tenant)) }
+	scan := func(row pgx.CollectableRow) (tenant domain.TenantID, err error) {
+		return tenant, row.Scan((*[16]byte)(&tenant))
+	}
 	return pg.Select(ctx, s.db.System, "list the tenants with erasures", scan, "select distinct e.tenant_id from erasures as e")
 }
