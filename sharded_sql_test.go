@@ -41,6 +41,7 @@ var acrossTenants = map[string]string{
 	"usage.prune":                            "deletes all tenants' old days",
 	"retention.RetentionDue":                 "finds the policies to run",
 	"erasure/subjects.ErasuresDue":           "finds the erasures to continue",
+	"erasure/subjects.TenantsWithErasures":   "finds the erasures of deleted tenants",
 	"schema.RetagsDue":                       "finds the types whose events to retag",
 	"schema.RetaggedTenants":                 "finds the tenants whose upcasters to compare",
 	"projection/registry.Faults":             "a shared projection's faults of all tenants",
