@@ -60,7 +60,7 @@ func TestErasedPersonIsForgotten(t *testing.T) {
 	asking := newUser(t, services{killed}, u.key)
 	asking.must(t, 202, &erasure, "POST", "/v1/subjects/"+person+"/erase", object{"reason": "asked for it"})
 	killed.kill()
-	for deadline := time.After(5 * time.Minute); erasure.State != "done"; {
+	for deadline := time.After(2 * patience); erasure.State != "done"; {
 		select {
 		case <-deadline:
 			t.Fatalf("the erasure does not end: %+v", erasure)
