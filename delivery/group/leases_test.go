@@ -63,7 +63,7 @@ func elapse(t testing.TB, d time.Duration) {
 	}
 }
 
-const shortLease = 600 * time.Millisecond
+const shortLease = 1200 * time.Millisecond
 
 // mustBeTimely fails the test if a delivery has less than half of its lease left, or if an event appears twice.
 func mustBeTimely(t testing.TB, deliveries []domain.Delivery) {
