@@ -84,6 +84,9 @@ type Counts struct {
 	NamedStreams int64 `json:"namedStreams"`
 }
 
+// none reports whether no event was erased.
+func (c *Counts) none() bool { return len(c.Events) == 0 && c.DerivedEvents == 0 }
+
 // TagOf returns the tag of a subject's events.
 func TagOf(subject string) string { return "subject:" + subject }
 

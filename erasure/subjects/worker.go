@@ -580,6 +580,9 @@ func (j *job) forget(ctx context.Context) (done bool, err error) {
 			return false, err
 		}
 	}
+	if j.e.Counts.none() {
+		return true, nil // nothing was made of nothing
+	}
 	for i := range j.config.Owners {
 		if owner := &j.config.Owners[i]; owner.Tenant != nil {
 			changed, err := owner.Tenant(ctx, j.tenant)
