@@ -20,6 +20,9 @@ func TestWhatIsRemovedIsSaid(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+		if agent := request.UserAgent(); !strings.HasPrefix(agent, "manifold/") {
+			t.Errorf("the command is named %q", agent)
+		}
 		accepted := request.URL.Query().Get("acceptLoss") == "true" || strings.Contains(string(body), `"acceptLoss":true`)
 		answer := func(status int, text string) {
 			w.Header().Set("Content-Type", "application/json")

@@ -22,6 +22,9 @@ func versionCommand() *cobra.Command {
 	}
 }
 
+// UserAgent names this program in requests to a service: "manifold/" and its version.
+func UserAgent() string { return "manifold/" + service.Version() }
+
 func versionText() string {
 	return fmt.Sprintf("manifold %s, %s %s/%s, schema %d\n", service.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, migrations.Latest())
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/manifold-es/manifold/cli"
 	"github.com/manifold-es/manifold/client"
 )
 
@@ -156,6 +157,7 @@ type reaching struct{ url string }
 
 // Do implements client.HttpRequestDoer.
 func (r reaching) Do(request *http.Request) (*http.Response, error) {
+	request.Header.Set("User-Agent", cli.UserAgent())
 	response, err := http.DefaultClient.Do(request)
 	if unknown, ok := errors.AsType[*net.DNSError](err); ok || errors.Is(err, syscall.ECONNREFUSED) {
 		why := "nothing listens there"
