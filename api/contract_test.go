@@ -110,6 +110,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	documented.run(operator, "putTenantLimits", 200)
 	documented.run(operator, "getTenantLimits", 200)
 	documented.run(operator, "getTenant", 200)
+	documented.run(operator, "limitTenantKey", 200)
 	documented.run(operator, "rotateTenantKey", 201)
 	documented.run(operator, "revokeTenantKey", 204)
 
@@ -125,6 +126,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	documented.run(a, "listKeys", 200)
 	documented.run(a, "whoami", 200)
 	documented.run(a, "getSignIn", 200)
+	documented.run(a, "limitKey", 200)
 	documented.run(a, "rotateKey", 201)
 	documented.run(a, "revokeKey", 204)
 

@@ -74,6 +74,37 @@ func (s operations) RotateKey(ctx context.Context, caller access.Caller, request
 	return openapi.Created(created), err
 }
 
+func (s operations) LimitTenantKey(ctx context.Context, caller access.Caller, request openapi.LimitTenantKeyRequest) (*openapi.Response, error) {
+	tenant, err := s.tenant(ctx, request.TenantId)
+	if err != nil {
+		return nil, err
+	}
+	key, err := s.limitKey(ctx, tenant.ID, request.KeyId, request.Body)
+	return openapi.OK(key), err
+}
+
+func (s operations) LimitKey(ctx context.Context, caller access.Caller, request openapi.LimitKeyRequest) (*openapi.Response, error) {
+	key, err := s.limitKey(ctx, caller.Tenant, request.KeyId, request.Body)
+	return openapi.OK(key), err
+}
+
+func (s operations) limitKey(ctx context.Context, tenant domain.TenantID, text string, body openapi.Limits) (openapi.Key, error) {
+	id, err := parseAt("path keyId", text, auth.ParseKeyID)
+	if err != nil {
+		return openapi.Key{}, err
+	}
+	limits, err := limitsOf("", &body)
+	if err != nil {
+		return openapi.Key{}, err
+	}
+	var to *domain.Limits
+	if limits != (domain.Limits{}) {
+		to = &limits
+	}
+	key, err := s.config.KeyTables.SetKeyLimits(ctx, tenant, id, to)
+	return shownKey(key), err
+}
+
 // keysOf returns a page of a tenant's keys, and the Link header for the next page. path is the path of the list.
 func (s operations) keysOf(ctx context.Context, tenant domain.TenantID, path string, pageSize *int, token *string) (list openapi.KeyList, link string, err error) {
 	page, err := listPageOf(pageSize, token, auth.ParseKeyID)
@@ -85,20 +116,23 @@ func (s operations) keysOf(ctx context.Context, tenant domain.TenantID, path str
 		return list, "", err
 	}
 	keys, link = cutPage(keys, page.size, func(key auth.APIKey) string { return key.ID.String() }, path, nil)
-	list.Keys = convert(keys, func(key auth.APIKey) openapi.Key {
-		shown := openapi.Key{
-			Id: key.ID.String(), Name: key.Name, Scopes: key.Grants.Texts(), Networks: convert(key.Networks, netip.Prefix.String),
-			CreatedAt: openapi.At(key.CreatedAt), LastUsedAt: moment(key.LastUsedAt), ExpiresAt: moment(key.ExpiresAt), RevokedAt: moment(key.RevokedAt),
-		}
-		if key.RotatedTo != (auth.KeyID{}) {
-			shown.RotatedTo = key.RotatedTo.String()
-		}
-		if key.Limits != nil {
-			shown.Limits = new(limitsAnswer(*key.Limits))
-		}
-		return shown
-	})
+	list.Keys = convert(keys, shownKey)
 	return list, link, nil
+}
+
+// shownKey returns a key without its secret.
+func shownKey(key auth.APIKey) openapi.Key {
+	shown := openapi.Key{
+		Id: key.ID.String(), Name: key.Name, Scopes: key.Grants.Texts(), Networks: convert(key.Networks, netip.Prefix.String),
+		CreatedAt: openapi.At(key.CreatedAt), LastUsedAt: moment(key.LastUsedAt), ExpiresAt: moment(key.ExpiresAt), RevokedAt: moment(key.RevokedAt),
+	}
+	if key.RotatedTo != (auth.KeyID{}) {
+		shown.RotatedTo = key.RotatedTo.String()
+	}
+	if key.Limits != nil {
+		shown.Limits = new(limitsAnswer(*key.Limits))
+	}
+	return shown
 }
 
 func (s operations) newKey(ctx context.Context, caller access.Caller, tenant domain.TenantID, body openapi.NewKey) (openapi.CreatedKey, error) {

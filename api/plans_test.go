@@ -65,11 +65,24 @@ func TestRefusalsAboveALimit(t *testing.T) {
 	if refused == 0 {
 		t.Error("nothing is refused")
 	}
+	path := "/v1/keys/" + made.text("id") + "/limits"
+	a.send("PUT", path, object{"requests": object{"perSecond": 10, "burst": 9}}).wantProblem(400, domain.CodeInvalidRequest, "requests.burst")
+	a.send("PUT", "/v1/keys/"+domain.NewUUID().String()+"/limits", object{}).wantProblem(404, domain.CodeNotFound, "")
+	wide := a.send("PUT", path, object{"requests": object{"perSecond": 1000}, "connections": 5}).want(200)
+	equal(t, "the key's new limits", wide.at("limits", "connections"), 5.0)
+	for range 20 {
+		slow.get("/v1/limits").want(200)
+	}
 	if got := a.get("/v1/limits"); got.status != 200 || got.header.Get("RateLimit") != "" {
 		t.Errorf("another key is answered %d, with RateLimit %q", got.status, got.header.Get("RateLimit"))
 	}
 	rotated := w.operator().post("/v1/tenants/"+a.tenantID+"/keys/"+made.text("id")+"/rotate", object{}).want(201)
-	if got := (&actor{w, rotated.text("key"), a.tenantID}).get("/v1/limits"); got.header.Get("RateLimit-Policy") == "" {
+	replacement := &actor{w, rotated.text("key"), a.tenantID}
+	if replacement.get("/v1/limits").header.Get("RateLimit-Policy") == "" {
 		t.Error("the key that replaces it has no limits")
+	}
+	free := w.operator().send("PUT", "/v1/tenants/"+a.tenantID+"/keys/"+rotated.text("id")+"/limits", object{}).want(200)
+	if strings.Contains(string(free.body), "limits") || replacement.get("/v1/limits").header.Get("RateLimit-Policy") != "" {
+		t.Error("the key still has limits")
 	}
 }

@@ -237,7 +237,7 @@ var roleOf = map[string]auth.Role{
 	"replayParkedDocuments": auth.RoleOperate, "replayParkedDocument": auth.RoleOperate, "discardParkedDocument": auth.RoleOperate,
 	"startRebuild": auth.RoleOperate, "cancelRebuild": auth.RoleOperate, "approveRebuild": auth.RoleOperate, "pauseRebuild": auth.RoleOperate,
 	"resumeRebuild": auth.RoleOperate, "rollbackRebuild": auth.RoleOperate, "putUpcaster": auth.RoleOperate, "deleteUpcaster": auth.RoleOperate,
-	"changeTenant": auth.RoleOperate, "putPlan": auth.RoleOperate, "deletePlan": auth.RoleOperate, "putTenantLimits": auth.RoleOperate,
+	"changeTenant": auth.RoleOperate, "putPlan": auth.RoleOperate, "deletePlan": auth.RoleOperate, "putTenantLimits": auth.RoleOperate, "limitTenantKey": auth.RoleOperate,
 
 	"listAllDocuments": auth.RoleAdmin, "exportDifference": auth.RoleAdmin, "deleteProjection": auth.RoleAdmin, "createTenant": auth.RoleAdmin, "deleteTenant": auth.RoleAdmin, "redactEvent": auth.RoleAdmin,
 	"createTenantKey": auth.RoleAdmin, "revokeTenantKey": auth.RoleAdmin, "rotateTenantKey": auth.RoleAdmin, "rotateSigningKeys": auth.RoleAdmin,

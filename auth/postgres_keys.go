@@ -221,6 +221,27 @@ func (s *Postgres) RevokeKey(ctx context.Context, tenant domain.TenantID, id Key
 	return nil
 }
 
+// SetKeyLimits replaces a key's limits; nil: it has none of its own. It returns the key, or domain.CodeNotFound if there is
+// no such key.
+func (s *Postgres) SetKeyLimits(ctx context.Context, tenant domain.TenantID, id KeyID, to *domain.Limits) (key APIKey, err error) {
+	err = pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, "update keys k set limits = $3 where k.tenant_id = $1 and k.key_id = $2 returning "+keyColumns, tenant, id, to)
+		key, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (APIKey, error) { return scanKey(row) })
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return noKey(id)
+		case err != nil:
+			return fmt.Errorf("set the limits of a key: %w", err)
+		}
+		return pg.Notify(ctx, tx, pg.KeysChannel, tenant.String())
+	})
+	if err != nil {
+		return APIKey{}, pg.Unavailable(err)
+	}
+	s.db.KeysChanged.Notify(tenant)
+	return key, nil
+}
+
 func revokeKey(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, id KeyID) error {
 	found, err := pg.Exec(ctx, tx, "revoke a key",
 		"update keys k set revoked_at = least(k.revoked_at, now()) where k.tenant_id = $1 and k.key_id = $2", tenant, id)

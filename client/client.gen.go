@@ -1488,7 +1488,7 @@ type NewEvent struct {
 // NewEvents defines model for NewEvents.
 type NewEvents = []NewEvent
 
-// NewKey `limits` are of this key alone, within those of its tenant. They cannot be changed; a key that replaces it keeps them.
+// NewKey `limits` are of this key alone, within those of its tenant. A key that replaces it begins with them.
 type NewKey struct {
 	// Name For people.
 	Name string `json:"name"`
@@ -4223,6 +4223,9 @@ type SendCommandsJSONRequestBody = Commands
 // CreateKeyJSONRequestBody defines body for CreateKey for application/json ContentType.
 type CreateKeyJSONRequestBody = NewKey
 
+// LimitKeyJSONRequestBody defines body for LimitKey for application/json ContentType.
+type LimitKeyJSONRequestBody = Limits
+
 // RotateKeyJSONRequestBody defines body for RotateKey for application/json ContentType.
 type RotateKeyJSONRequestBody = KeyRotation
 
@@ -4324,6 +4327,9 @@ type RedactEventJSONRequestBody = Redaction
 
 // CreateTenantKeyJSONRequestBody defines body for CreateTenantKey for application/json ContentType.
 type CreateTenantKeyJSONRequestBody = NewKey
+
+// LimitTenantKeyJSONRequestBody defines body for LimitTenantKey for application/json ContentType.
+type LimitTenantKeyJSONRequestBody = Limits
 
 // RotateTenantKeyJSONRequestBody defines body for RotateTenantKey for application/json ContentType.
 type RotateTenantKeyJSONRequestBody = KeyRotation
@@ -4966,6 +4972,26 @@ type ClientInterface interface {
 	//
 	// Corresponds with DELETE /v1/keys/{keyId} (the `RevokeKey` operationId).
 	RevokeKey(ctx context.Context, keyId KeyId, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// LimitKeyWithBody Set the limits of a key of the caller's tenant
+	//
+	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/keys/{keyId}/limits (the `LimitKey` operationId).
+	LimitKeyWithBody(ctx context.Context, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// LimitKey Set the limits of a key of the caller's tenant
+	//
+	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/keys/{keyId}/limits (the `LimitKey` operationId).
+	LimitKey(ctx context.Context, keyId KeyId, body LimitKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RotateKeyWithBody Rotate a key of the caller's tenant
 	//
@@ -6292,6 +6318,26 @@ type ClientInterface interface {
 	// Corresponds with DELETE /v1/tenants/{tenantId}/keys/{keyId} (the `RevokeTenantKey` operationId).
 	RevokeTenantKey(ctx context.Context, tenantId TenantId, keyId KeyId, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// LimitTenantKeyWithBody Set the limits of a tenant's key
+	//
+	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /v1/tenants/{tenantId}/keys/{keyId}/limits (the `LimitTenantKey` operationId).
+	LimitTenantKeyWithBody(ctx context.Context, tenantId TenantId, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// LimitTenantKey Set the limits of a tenant's key
+	//
+	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /v1/tenants/{tenantId}/keys/{keyId}/limits (the `LimitTenantKey` operationId).
+	LimitTenantKey(ctx context.Context, tenantId TenantId, keyId KeyId, body LimitTenantKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// RotateTenantKeyWithBody Rotate a tenant's key
 	//
 	// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
@@ -7315,6 +7361,46 @@ func (c *Client) CreateKey(ctx context.Context, body CreateKeyJSONRequestBody, r
 // Corresponds with DELETE /v1/keys/{keyId} (the `RevokeKey` operationId).
 func (c *Client) RevokeKey(ctx context.Context, keyId KeyId, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRevokeKeyRequest(c.Server, keyId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// LimitKeyWithBody Set the limits of a key of the caller's tenant
+//
+// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/keys/{keyId}/limits (the `LimitKey` operationId).
+func (c *Client) LimitKeyWithBody(ctx context.Context, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLimitKeyRequestWithBody(c.Server, keyId, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// LimitKey Set the limits of a key of the caller's tenant
+//
+// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/keys/{keyId}/limits (the `LimitKey` operationId).
+func (c *Client) LimitKey(ctx context.Context, keyId KeyId, body LimitKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLimitKeyRequest(c.Server, keyId, body)
 	if err != nil {
 		return nil, err
 	}
@@ -10070,6 +10156,46 @@ func (c *Client) RevokeTenantKey(ctx context.Context, tenantId TenantId, keyId K
 	return c.Client.Do(req)
 }
 
+// LimitTenantKeyWithBody Set the limits of a tenant's key
+//
+// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /v1/tenants/{tenantId}/keys/{keyId}/limits (the `LimitTenantKey` operationId).
+func (c *Client) LimitTenantKeyWithBody(ctx context.Context, tenantId TenantId, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLimitTenantKeyRequestWithBody(c.Server, tenantId, keyId, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// LimitTenantKey Set the limits of a tenant's key
+//
+// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /v1/tenants/{tenantId}/keys/{keyId}/limits (the `LimitTenantKey` operationId).
+func (c *Client) LimitTenantKey(ctx context.Context, tenantId TenantId, keyId KeyId, body LimitTenantKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLimitTenantKeyRequest(c.Server, tenantId, keyId, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // RotateTenantKeyWithBody Rotate a tenant's key
 //
 // Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
@@ -12526,6 +12652,53 @@ func NewRevokeKeyRequest(server string, keyId KeyId) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewLimitKeyRequest calls the generic LimitKey builder with application/json body
+func NewLimitKeyRequest(server string, keyId KeyId, body LimitKeyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewLimitKeyRequestWithBody(server, keyId, "application/json", bodyReader)
+}
+
+// NewLimitKeyRequestWithBody constructs an http.Request for the LimitKey method, with any body, and a specified content type
+func NewLimitKeyRequestWithBody(server string, keyId KeyId, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "keyId", keyId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/keys/%s/limits", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -18557,6 +18730,60 @@ func NewRevokeTenantKeyRequest(server string, tenantId TenantId, keyId KeyId) (*
 	return req, nil
 }
 
+// NewLimitTenantKeyRequest calls the generic LimitTenantKey builder with application/json body
+func NewLimitTenantKeyRequest(server string, tenantId TenantId, keyId KeyId, body LimitTenantKeyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewLimitTenantKeyRequestWithBody(server, tenantId, keyId, "application/json", bodyReader)
+}
+
+// NewLimitTenantKeyRequestWithBody constructs an http.Request for the LimitTenantKey method, with any body, and a specified content type
+func NewLimitTenantKeyRequestWithBody(server string, tenantId TenantId, keyId KeyId, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "tenantId", tenantId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "keyId", keyId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tenants/%s/keys/%s/limits", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewRotateTenantKeyRequest calls the generic RotateTenantKey builder with application/json body
 func NewRotateTenantKeyRequest(server string, tenantId TenantId, keyId KeyId, body RotateTenantKeyJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -20131,6 +20358,26 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /v1/keys/{keyId} (the `RevokeKey` operationId).
 	RevokeKeyWithResponse(ctx context.Context, keyId KeyId, reqEditors ...RequestEditorFn) (*RevokeKeyResponse, error)
 
+	// LimitKeyWithBodyWithResponse Set the limits of a key of the caller's tenant
+	//
+	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/keys/{keyId}/limits (the `LimitKey` operationId).
+	LimitKeyWithBodyWithResponse(ctx context.Context, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*LimitKeyResponse, error)
+
+	// LimitKeyWithResponse Set the limits of a key of the caller's tenant
+	//
+	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/keys/{keyId}/limits (the `LimitKey` operationId).
+	LimitKeyWithResponse(ctx context.Context, keyId KeyId, body LimitKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*LimitKeyResponse, error)
+
 	// RotateKeyWithBodyWithResponse Rotate a key of the caller's tenant
 	//
 	// Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
@@ -21611,6 +21858,26 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with DELETE /v1/tenants/{tenantId}/keys/{keyId} (the `RevokeTenantKey` operationId).
 	RevokeTenantKeyWithResponse(ctx context.Context, tenantId TenantId, keyId KeyId, reqEditors ...RequestEditorFn) (*RevokeTenantKeyResponse, error)
+
+	// LimitTenantKeyWithBodyWithResponse Set the limits of a tenant's key
+	//
+	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/tenants/{tenantId}/keys/{keyId}/limits (the `LimitTenantKey` operationId).
+	LimitTenantKeyWithBodyWithResponse(ctx context.Context, tenantId TenantId, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*LimitTenantKeyResponse, error)
+
+	// LimitTenantKeyWithResponse Set the limits of a tenant's key
+	//
+	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /v1/tenants/{tenantId}/keys/{keyId}/limits (the `LimitTenantKey` operationId).
+	LimitTenantKeyWithResponse(ctx context.Context, tenantId TenantId, keyId KeyId, body LimitTenantKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*LimitTenantKeyResponse, error)
 
 	// RotateTenantKeyWithBodyWithResponse Rotate a tenant's key
 	//
@@ -23711,6 +23978,61 @@ func (r RevokeKeyResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r RevokeKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type LimitKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Key
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r LimitKeyResponse) GetJSON200() *Key {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r LimitKeyResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r LimitKeyResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r LimitKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r LimitKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r LimitKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r LimitKeyResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -29979,6 +30301,61 @@ func (r RevokeTenantKeyResponse) ContentType() string {
 	return ""
 }
 
+type LimitTenantKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Key
+	// ApplicationproblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationproblemJSON404 *NotFound
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r LimitTenantKeyResponse) GetJSON200() *Key {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r LimitTenantKeyResponse) GetApplicationproblemJSON404() *NotFound {
+	return r.ApplicationproblemJSON404
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r LimitTenantKeyResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r LimitTenantKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r LimitTenantKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r LimitTenantKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r LimitTenantKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type RotateTenantKeyResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -32000,6 +32377,38 @@ func (c *ClientWithResponses) RevokeKeyWithResponse(ctx context.Context, keyId K
 		return nil, err
 	}
 	return ParseRevokeKeyResponse(rsp)
+}
+
+// LimitKeyWithBodyWithResponse Set the limits of a key of the caller's tenant
+//
+// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/keys/{keyId}/limits (the `LimitKey` operationId).
+func (c *ClientWithResponses) LimitKeyWithBodyWithResponse(ctx context.Context, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*LimitKeyResponse, error) {
+	rsp, err := c.LimitKeyWithBody(ctx, keyId, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLimitKeyResponse(rsp)
+}
+
+// LimitKeyWithResponse Set the limits of a key of the caller's tenant
+//
+// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/keys/{keyId}/limits (the `LimitKey` operationId).
+func (c *ClientWithResponses) LimitKeyWithResponse(ctx context.Context, keyId KeyId, body LimitKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*LimitKeyResponse, error) {
+	rsp, err := c.LimitKey(ctx, keyId, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLimitKeyResponse(rsp)
 }
 
 // RotateKeyWithBodyWithResponse Rotate a key of the caller's tenant
@@ -34335,6 +34744,38 @@ func (c *ClientWithResponses) RevokeTenantKeyWithResponse(ctx context.Context, t
 	return ParseRevokeTenantKeyResponse(rsp)
 }
 
+// LimitTenantKeyWithBodyWithResponse Set the limits of a tenant's key
+//
+// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/tenants/{tenantId}/keys/{keyId}/limits (the `LimitTenantKey` operationId).
+func (c *ClientWithResponses) LimitTenantKeyWithBodyWithResponse(ctx context.Context, tenantId TenantId, keyId KeyId, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*LimitTenantKeyResponse, error) {
+	rsp, err := c.LimitTenantKeyWithBody(ctx, tenantId, keyId, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLimitTenantKeyResponse(rsp)
+}
+
+// LimitTenantKeyWithResponse Set the limits of a tenant's key
+//
+// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /v1/tenants/{tenantId}/keys/{keyId}/limits (the `LimitTenantKey` operationId).
+func (c *ClientWithResponses) LimitTenantKeyWithResponse(ctx context.Context, tenantId TenantId, keyId KeyId, body LimitTenantKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*LimitTenantKeyResponse, error) {
+	rsp, err := c.LimitTenantKey(ctx, tenantId, keyId, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLimitTenantKeyResponse(rsp)
+}
+
 // RotateTenantKeyWithBodyWithResponse Rotate a tenant's key
 //
 // Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
@@ -36200,6 +36641,46 @@ func ParseRevokeKeyResponse(rsp *http.Response) (*RevokeKeyResponse, error) {
 	switch {
 	case rsp.StatusCode == 204:
 		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseLimitKeyResponse parses an HTTP response from a LimitKeyWithResponse call
+func ParseLimitKeyResponse(rsp *http.Response) (*LimitKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &LimitKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Key
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest NotFound
@@ -41106,6 +41587,46 @@ func ParseRevokeTenantKeyResponse(rsp *http.Response) (*RevokeTenantKeyResponse,
 	switch {
 	case rsp.StatusCode == 204:
 		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest NotFound
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseLimitTenantKeyResponse parses an HTTP response from a LimitTenantKeyWithResponse call
+func ParseLimitTenantKeyResponse(rsp *http.Response) (*LimitTenantKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &LimitTenantKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Key
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest NotFound

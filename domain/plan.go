@@ -121,8 +121,11 @@ func replace[T any](value **T, by *T) {
 }
 
 // Check returns nil, or a *Error with CodeInvalidRequest about the first limit that is out of range. It sets each Burst
-// that is zero to one second's worth. where is the place of the limits in the request.
+// that is zero to one second's worth. where is the place of the limits in the request; empty: they are its body.
 func (l *Limits) Check(where string) error {
+	if where != "" {
+		where += "."
+	}
 	for _, rate := range []struct {
 		name string
 		rate *Rate
@@ -135,9 +138,9 @@ func (l *Limits) Check(where string) error {
 		}
 		switch r := rate.rate; {
 		case r.PerSecond < 1 || r.PerSecond > MaxRate:
-			return Errorf(CodeInvalidRequest, where+"."+rate.name+".perSecond", "it is %d; it must be 1 to %d", r.PerSecond, int64(MaxRate))
+			return Errorf(CodeInvalidRequest, where+rate.name+".perSecond", "it is %d; it must be 1 to %d", r.PerSecond, int64(MaxRate))
 		case r.Burst < r.PerSecond || r.Burst > r.PerSecond*MaxBurstSeconds:
-			return Errorf(CodeInvalidRequest, where+"."+rate.name+".burst", "it is %d; it must be perSecond to %d times perSecond", r.Burst, MaxBurstSeconds)
+			return Errorf(CodeInvalidRequest, where+rate.name+".burst", "it is %d; it must be perSecond to %d times perSecond", r.Burst, MaxBurstSeconds)
 		}
 	}
 	for _, count := range []struct {
@@ -145,7 +148,7 @@ func (l *Limits) Check(where string) error {
 		count *int64
 	}{{"connections", l.Connections}, {"requestsInFlight", l.InFlight}} {
 		if count.count != nil && (*count.count < 0 || *count.count > math.MaxInt32) {
-			return Errorf(CodeInvalidRequest, where+"."+count.name, "it is %d; it must be 0 to %d", *count.count, math.MaxInt32)
+			return Errorf(CodeInvalidRequest, where+count.name, "it is %d; it must be 0 to %d", *count.count, math.MaxInt32)
 		}
 	}
 	return nil

@@ -231,7 +231,7 @@ func (l *Limiter) share(name ledgerName) *share {
 	return s
 }
 
-// refresh gives a tenant's share the limits that hold now. Those of a key do not change. The lock is held.
+// refresh gives a tenant's share the limits that hold now; a key's come with its caller. The lock is held.
 func (l *Limiter) refresh(s *share) {
 	if s.ofTenant() {
 		of := l.config.Settings.of(s.tenant)

@@ -267,6 +267,7 @@ var tries = map[string]try{
 	"deleteSubscription":  {status: []int{204}},
 	"createKey":           {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
 	"listKeys":            {status: []int{200}, own: true},
+	"limitKey":            {body: text(`{"connections":900}`), status: []int{200}, own: true},
 	"rotateKey":           {status: []int{201}, own: true},
 	"revokeKey":           {status: []int{204}},
 	"whoami":              {status: []int{200}, own: true},
@@ -302,6 +303,7 @@ var tries = map[string]try{
 
 	"createTenantKey": {body: text(`{"name":%q,"scopes":["events:read"]}`), status: []int{201}, own: true},
 	"listTenantKeys":  {status: []int{200}, own: true},
+	"limitTenantKey":  {body: text(`{"connections":900}`), status: []int{200}, own: true},
 	"rotateTenantKey": {status: []int{201}, own: true},
 	"revokeTenantKey": {status: []int{204}},
 	"redactEvent":     {body: text(`{"reason":"by %s"}`), status: []int{409}}, // it can be read
@@ -336,7 +338,7 @@ var sequence = []string{
 	"putRetention", "getRetention", "listRetention", "runRetention", "getReports", "putReports",
 	"putUpcaster", "getUpcaster", "listUpcasters", "previewUpcaster", "deleteUpcaster",
 	"putSchema", "putSchemaRule", "getSchema", "getSchemaVersion", "listSchemas", "eventContract", "checkSchema", "deleteSchema",
-	"whoami", "getSignIn", "createKey", "listKeys", "rotateKey", "revokeKey", "createTenantKey", "listTenantKeys", "rotateTenantKey", "revokeTenantKey", "redactEvent",
+	"whoami", "getSignIn", "createKey", "listKeys", "limitKey", "rotateKey", "revokeKey", "createTenantKey", "listTenantKeys", "limitTenantKey", "rotateTenantKey", "revokeTenantKey", "redactEvent",
 	"putPlan", "getPlan", "listPlans", "putTenantLimits", "getTenantLimits", "getLimits", "getUsage", "exportUsage", "deletePlan",
 	"getCheckpoint", "getInclusionProof", "getConsistencyProof", "getLeaves", "rotateSigningKeys", "listSigningKeys",
 	"createTenant", "listAllDocuments", "getTotals", "getAllLag", "listTenants", "listMembers", "getTenant", "changeTenant",

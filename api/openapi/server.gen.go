@@ -1502,7 +1502,7 @@ type NewEvent struct {
 // NewEvents defines model for NewEvents.
 type NewEvents = []NewEvent
 
-// NewKey `limits` are of this key alone, within those of its tenant. They cannot be changed; a key that replaces it keeps them.
+// NewKey `limits` are of this key alone, within those of its tenant. A key that replaces it begins with them.
 type NewKey struct {
 	// Name For people.
 	Name string `json:"name"`
@@ -3917,6 +3917,9 @@ type PutAggregateJSONRequestBody = Aggregate
 // CreateKeyJSONRequestBody defines body for CreateKey for application/json ContentType.
 type CreateKeyJSONRequestBody = NewKey
 
+// LimitKeyJSONRequestBody defines body for LimitKey for application/json ContentType.
+type LimitKeyJSONRequestBody = Limits
+
 // RotateKeyJSONRequestBody defines body for RotateKey for application/json ContentType.
 type RotateKeyJSONRequestBody = KeyRotation
 
@@ -3991,6 +3994,9 @@ type RedactEventJSONRequestBody = Redaction
 
 // CreateTenantKeyJSONRequestBody defines body for CreateTenantKey for application/json ContentType.
 type CreateTenantKeyJSONRequestBody = NewKey
+
+// LimitTenantKeyJSONRequestBody defines body for LimitTenantKey for application/json ContentType.
+type LimitTenantKeyJSONRequestBody = Limits
 
 // RotateTenantKeyJSONRequestBody defines body for RotateTenantKey for application/json ContentType.
 type RotateTenantKeyJSONRequestBody = KeyRotation
@@ -4584,6 +4590,9 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	add("DELETE", "/v1/tenants/{tenantId}/keys/{keyId}", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeRevokeTenantKey, operations.RevokeTenantKey)
 	})
+	add("PUT", "/v1/tenants/{tenantId}/keys/{keyId}/limits", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeLimitTenantKey, operations.LimitTenantKey)
+	})
 	add("POST", "/v1/tenants/{tenantId}/keys/{keyId}/rotate", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeRotateTenantKey, operations.RotateTenantKey)
 	})
@@ -4595,6 +4604,9 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	})
 	add("DELETE", "/v1/keys/{keyId}", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeRevokeKey, operations.RevokeKey)
+	})
+	add("PUT", "/v1/keys/{keyId}/limits", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeLimitKey, operations.LimitKey)
 	})
 	add("POST", "/v1/keys/{keyId}/rotate", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeRotateKey, operations.RotateKey)
@@ -4691,6 +4703,12 @@ type CreateKeyRequest struct {
 // RevokeKeyRequest is the decoded request of an operation.
 type RevokeKeyRequest struct {
 	KeyId KeyId
+}
+
+// LimitKeyRequest is the decoded request of an operation.
+type LimitKeyRequest struct {
+	KeyId KeyId
+	Body  LimitKeyJSONRequestBody
 }
 
 // RotateKeyRequest is the decoded request of an operation.
@@ -5203,6 +5221,13 @@ type RevokeTenantKeyRequest struct {
 	KeyId    KeyId
 }
 
+// LimitTenantKeyRequest is the decoded request of an operation.
+type LimitTenantKeyRequest struct {
+	TenantId TenantId
+	KeyId    KeyId
+	Body     LimitTenantKeyJSONRequestBody
+}
+
 // RotateTenantKeyRequest is the decoded request of an operation.
 type RotateTenantKeyRequest struct {
 	TenantId TenantId
@@ -5386,6 +5411,9 @@ type Operations[C any] interface {
 	// RevokeKey Revoke a key of the caller's tenant
 	// (DELETE /v1/keys/{keyId})
 	RevokeKey(ctx context.Context, caller C, request RevokeKeyRequest) (*Response, error)
+	// LimitKey Set the limits of a key of the caller's tenant
+	// (PUT /v1/keys/{keyId}/limits)
+	LimitKey(ctx context.Context, caller C, request LimitKeyRequest) (*Response, error)
 	// RotateKey Rotate a key of the caller's tenant
 	// (POST /v1/keys/{keyId}/rotate)
 	RotateKey(ctx context.Context, caller C, request RotateKeyRequest) (*Response, error)
@@ -5659,6 +5687,9 @@ type Operations[C any] interface {
 	// RevokeTenantKey Revoke a tenant's key
 	// (DELETE /v1/tenants/{tenantId}/keys/{keyId})
 	RevokeTenantKey(ctx context.Context, caller C, request RevokeTenantKeyRequest) (*Response, error)
+	// LimitTenantKey Set the limits of a tenant's key
+	// (PUT /v1/tenants/{tenantId}/keys/{keyId}/limits)
+	LimitTenantKey(ctx context.Context, caller C, request LimitTenantKeyRequest) (*Response, error)
 	// RotateTenantKey Rotate a tenant's key
 	// (POST /v1/tenants/{tenantId}/keys/{keyId}/rotate)
 	RotateTenantKey(ctx context.Context, caller C, request RotateTenantKeyRequest) (*Response, error)
@@ -5927,6 +5958,17 @@ func decodeRevokeKey(ctx echo.Context) (request RevokeKeyRequest, err error) {
 	if err != nil {
 		return request, invalidParameter("keyId", err)
 	}
+	return request, err
+}
+
+func decodeLimitKey(ctx echo.Context) (request LimitKeyRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "keyId", ctx.Param("keyId"), &request.KeyId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("keyId", err)
+	}
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
 	return request, err
 }
 
@@ -7100,6 +7142,23 @@ func decodeRevokeTenantKey(ctx echo.Context) (request RevokeTenantKeyRequest, er
 	if err != nil {
 		return request, invalidParameter("keyId", err)
 	}
+	return request, err
+}
+
+func decodeLimitTenantKey(ctx echo.Context) (request LimitTenantKeyRequest, err error) {
+	err = runtime.BindStyledParameterWithOptions("simple", "tenantId", ctx.Param("tenantId"), &request.TenantId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("tenantId", err)
+	}
+	err = runtime.BindStyledParameterWithOptions("simple", "keyId", ctx.Param("keyId"), &request.KeyId, runtime.BindStyledParameterOptions{
+		ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true,
+	})
+	if err != nil {
+		return request, invalidParameter("keyId", err)
+	}
+	err = new(echo.DefaultBinder).BindBody(ctx, &request.Body)
 	return request, err
 }
 

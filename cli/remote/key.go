@@ -20,8 +20,8 @@ func keyCommand() *cobra.Command {
 	to, tenant := &connection{}, ""
 	command := &cobra.Command{
 		Use:   "key",
-		Short: "Create, list, rotate and revoke keys",
-		Long: `Create, list, rotate and revoke keys. With --tenant and the operator's key, they are that tenant's keys; without --tenant, those of your own
+		Short: "Create, list, limit, rotate and revoke keys",
+		Long: `Create, list, limit, rotate and revoke keys. With --tenant and the operator's key, they are that tenant's keys; without --tenant, those of your own
 tenant, which needs a key with the scope tenant:admin.`,
 		Args: cobra.NoArgs,
 	}
@@ -33,7 +33,7 @@ tenant, which needs a key with the scope tenant:admin.`,
 		}
 	}
 	command.PersistentFlags().StringVar(&tenant, "tenant", "", "the tenant's name or id")
-	command.AddCommand(keyCreate(to, &tenant), keyList(to, &tenant), keyRotate(to, &tenant), keyRevoke(to, &tenant))
+	command.AddCommand(keyCreate(to, &tenant), keyList(to, &tenant), keyLimit(to, &tenant), keyRotate(to, &tenant), keyRevoke(to, &tenant))
 	return command
 }
 
@@ -186,6 +186,28 @@ func keyRotate(to *connection, of *string) *cobra.Command {
 		}),
 	}
 	command.Flags().StringVar(&overlap, "overlap", "24h", "how long the old key still works, at most 90d; 0s revokes it at once")
+	return command
+}
+
+func keyLimit(to *connection, of *string) *cobra.Command {
+	var limited limitsFlags
+	command := &cobra.Command{
+		Use:     "limit ID",
+		Short:   "Replace a key's limits",
+		Long:    "Replace a key's limits, which are within those of its tenant. Without flags, the key has none of its own.",
+		Example: `  manifold key limit 0190d3a4-1111-7def-8123-456789abcdef --requests 50,100`,
+		Args:    cobra.ExactArgs(1),
+		RunE: to.run(func(ctx context.Context, c *call) error {
+			body, err := limited.limits()
+			if err != nil {
+				return err
+			}
+			return done(ofTenant(ctx, c, *of,
+				func() (*http.Response, error) { return c.LimitKey(ctx, c.args[0], body) },
+				func(id string) (*http.Response, error) { return c.LimitTenantKey(ctx, id, c.args[0], body) }))
+		}),
+	}
+	limited.bind(command)
 	return command
 }
 

@@ -1487,7 +1487,7 @@ export type TenantUsage = {
  */
 export type Scope = string;
 
-/** `limits` are of this key alone, within those of its tenant. They cannot be changed; a key that replaces it keeps them. */
+/** `limits` are of this key alone, within those of its tenant. A key that replaces it begins with them. */
 export interface NewKey {
   /** For people. */
   name: string;
@@ -2463,10 +2463,12 @@ export const operations = {
   listTenantKeys: { method: "GET", path: "/v1/tenants/{tenantId}/keys", query: ["pageSize", "pageToken"], repeatable: true },
   createTenantKey: { method: "POST", path: "/v1/tenants/{tenantId}/keys" },
   revokeTenantKey: { method: "DELETE", path: "/v1/tenants/{tenantId}/keys/{keyId}", repeatable: true },
+  limitTenantKey: { method: "PUT", path: "/v1/tenants/{tenantId}/keys/{keyId}/limits", repeatable: true },
   rotateTenantKey: { method: "POST", path: "/v1/tenants/{tenantId}/keys/{keyId}/rotate" },
   listKeys: { method: "GET", path: "/v1/keys", query: ["pageSize", "pageToken"], repeatable: true },
   createKey: { method: "POST", path: "/v1/keys" },
   revokeKey: { method: "DELETE", path: "/v1/keys/{keyId}", repeatable: true },
+  limitKey: { method: "PUT", path: "/v1/keys/{keyId}/limits", repeatable: true },
   rotateKey: { method: "POST", path: "/v1/keys/{keyId}/rotate" },
   getSignIn: { method: "GET", path: "/v1/sign-in", repeatable: true },
   whoami: { method: "GET", path: "/v1/whoami", repeatable: true },
@@ -4523,6 +4525,16 @@ export abstract class Operations {
   }
 
   /**
+   * Set the limits of a tenant's key.
+   *
+   * Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+   * the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+   */
+  limitTenantKey(tenantId: UUID, keyId: UUID, body: Limits, options: CallOptions = {}): Promise<Key> {
+    return this.send(operations.limitTenantKey, [tenantId, keyId], options, body);
+  }
+
+  /**
    * Rotate a tenant's key.
    *
    * Creates a key with the name, scopes, networks and limits of this key and, if this key expires, an expiry that gives it the same
@@ -4551,6 +4563,16 @@ export abstract class Operations {
   /** Revoke a key of the caller's tenant. */
   revokeKey(keyId: UUID, options: CallOptions = {}): Promise<void> {
     return this.send(operations.revokeKey, [keyId], options);
+  }
+
+  /**
+   * Set the limits of a key of the caller's tenant.
+   *
+   * Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
+   * the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+   */
+  limitKey(keyId: UUID, body: Limits, options: CallOptions = {}): Promise<Key> {
+    return this.send(operations.limitKey, [keyId], options, body);
   }
 
   /**
