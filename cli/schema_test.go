@@ -47,6 +47,8 @@ func TestSchemaCommands(t *testing.T) {
 	says(run(t, environ, nil, "schema", "put", "Noted", "-f", number, "--rebuild"), 1, "--rebuild needs --upcaster")
 	says(run(t, environ, nil, "schema", "delete", "Noted", "--yes"), 0, "")
 	says(run(t, environ, nil, "schema", "put", "Noted", "-f", text, "--compatibility", "full"), 0, "Noted: version 1 added (full)")
+	says(run(t, environ, nil, "schema", "put", "Noted", "--personal", "/by,/for", "--version", "1"), 0, "version 1: ", "personal: /by /for")
+	says(run(t, environ, nil, "schema", "put", "Noted", "--version", "1"), 1, "--version needs --personal")
 	says(run(t, environ, nil, "schema", "put", "Noted"), 1, "--file")
 	says(run(t, environ, nil, "schema", "put", "Noted", "-f", write("bad.json", "{")), 1, "is not JSON")
 	says(run(t, environ, nil, "schema", "list"), 0, "TYPE   VERSION  COMPATIBILITY  BY", "Noted  1        full")

@@ -810,6 +810,8 @@ export interface NewSchema {
   tags?: string;
   /** JSON Pointers to the personal data in an event of the newest version: what erasing a person sets to null. An empty one means all data. None: everything is erased, with the metadata. Without it, those of the version before stay. */
   personal?: string[];
+  /** An older version that gets `personal`; the request has nothing else then. The fields of one version do not count for events of another. Without it, the newest one. */
+  version?: number;
   /** The upcaster from the version before this one. The version is then a breaking one, and need not be compatible. */
   upcaster?: NewUpcaster;
 }
