@@ -42,7 +42,7 @@ type process struct {
 }
 
 // start opens a database and starts a process on it, except for the erasures. Other databases for documents have names.
-func start(t *testing.T, change func(*subjects.Config), others map[string]drivers.Driver) *process {
+func start(t testing.TB, change func(*subjects.Config), others map[string]drivers.Driver) *process {
 	t.Helper()
 	s, db := tablestest.Open(t)
 	driver, err := postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleDocuments), MaxConns: 4, Log: quiet})
@@ -237,7 +237,7 @@ func (d *deaths) within(c *subjects.Config) {
 }
 
 // until polls while the process works.
-func until(t *testing.T, what string, holds func() bool) {
+func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.After(2 * time.Minute)
 	for !holds() {
@@ -263,7 +263,7 @@ func (p *process) await(t *testing.T, tenant domain.TenantID, id domain.UUID) (e
 	return e
 }
 
-func (p *process) document(t *testing.T, tenant domain.TenantID, name, id string) string {
+func (p *process) document(t testing.TB, tenant domain.TenantID, name, id string) string {
 	t.Helper()
 	document, err := p.catalog.Document(t.Context(), tenant, name, id, projection.Freshness{})
 	if err != nil {
