@@ -4660,7 +4660,8 @@ type ClientInterface interface {
 	// GetAllLag Get the lag of all tenants' groups and projections
 	//
 	// By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
-	// `Link` leads to more. Tenants that are being deleted are left out.
+	// `Link` leads to more. Tenants that are being deleted are left out. Audit logs are not listed: each of their groups has its
+	// progress at `/audit/v1/subscriptions/{name}`.
 	//
 	// Corresponds with GET /v1/admin/lag (the `GetAllLag` operationId).
 	GetAllLag(ctx context.Context, params *GetAllLagParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -6688,7 +6689,8 @@ func (c *Client) Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 // GetAllLag Get the lag of all tenants' groups and projections
 //
 // By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
-// `Link` leads to more. Tenants that are being deleted are left out.
+// `Link` leads to more. Tenants that are being deleted are left out. Audit logs are not listed: each of their groups has its
+// progress at `/audit/v1/subscriptions/{name}`.
 //
 // Corresponds with GET /v1/admin/lag (the `GetAllLag` operationId).
 func (c *Client) GetAllLag(ctx context.Context, params *GetAllLagParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -19784,7 +19786,8 @@ type ClientWithResponsesInterface interface {
 	// GetAllLagWithResponse Get the lag of all tenants' groups and projections
 	//
 	// By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
-	// `Link` leads to more. Tenants that are being deleted are left out.
+	// `Link` leads to more. Tenants that are being deleted are left out. Audit logs are not listed: each of their groups has its
+	// progress at `/audit/v1/subscriptions/{name}`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -31457,7 +31460,8 @@ func (c *ClientWithResponses) ReadyzWithResponse(ctx context.Context, reqEditors
 // GetAllLagWithResponse Get the lag of all tenants' groups and projections
 //
 // By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
-// `Link` leads to more. Tenants that are being deleted are left out.
+// `Link` leads to more. Tenants that are being deleted are left out. Audit logs are not listed: each of their groups has its
+// progress at `/audit/v1/subscriptions/{name}`.
 //
 // Returns a wrapper object for the known response body format(s).
 //

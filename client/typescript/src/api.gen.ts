@@ -4296,7 +4296,8 @@ export abstract class Operations {
    * Get the lag of all tenants' groups and projections.
    *
    * By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
-   * `Link` leads to more. Tenants that are being deleted are left out.
+   * `Link` leads to more. Tenants that are being deleted are left out. Audit logs are not listed: each of their groups has its
+   * progress at `/audit/v1/subscriptions/{name}`.
    */
   getAllLag(options: GetAllLagOptions = {}): Promise<TenantLagList> {
     return this.send(operations.getAllLag, [], options);
