@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,8 +94,9 @@ has its own personal fields: with --personal and --version, an older one gets th
 			if response.StatusCode == http.StatusCreated {
 				result = "added"
 			}
-			if version > 0 {
-				printSchema(c.out, kept)
+			if version > 0 && version <= int64(len(kept.Versions)) {
+				fields := cmp.Or(strings.Join(kept.Versions[version-1].Personal, " "), "none, so all data is personal")
+				c.out.printf("%s: personal fields of version %d: %s\n", c.args[0], version, fields)
 				return nil
 			}
 			c.out.printf("%s: version %d %s (%s)\n", c.args[0], kept.Version, result, kept.Compatibility)
