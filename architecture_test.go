@@ -133,18 +133,19 @@ var imports = map[string][]string{
 // testPackages are only for tests: only tests and these packages may import them. The same applies to packages below
 // internal.
 var testPackages = map[string][]string{
-	"expr/exprtest":              {"domain"},
-	"drivers/drivertest":         {"domain", "drivers", "drivers/drivertest/proxy"},
-	"drivers/drivertest/proxy":   {},
-	"drivers/mongo/mongotest":    {"embedded/pgtest"},
-	"outbox/outboxtest":          {"outbox"},
-	"delivery/egress/egresstest": {"delivery/consume", "domain", "delivery/egress", "embedded/pgtest", "migrations", "tables", "delivery/group"},
-	"auth/oidc/oidctest":         {},
-	"embedded/pgtest":            {"embedded", "migrations"},
-	"tables/plantest":            {"domain", "embedded/pgtest", "migrations", "pg"},
-	"tables/tablestest":          {"auth", "domain", "embedded/pgtest", "migrations", "proof", "tables"},
-	"systemtest":                 {},
-	"examples":                   {},
+	"expr/exprtest":                   {"domain"},
+	"drivers/drivertest":              {"domain", "drivers", "drivers/drivertest/proxy"},
+	"drivers/drivertest/proxy":        {},
+	"drivers/mongo/mongotest":         {"embedded/pgtest"},
+	"drivers/sqlserver/sqlservertest": {},
+	"outbox/outboxtest":               {"outbox"},
+	"delivery/egress/egresstest":      {"delivery/consume", "domain", "delivery/egress", "embedded/pgtest", "migrations", "tables", "delivery/group"},
+	"auth/oidc/oidctest":              {},
+	"embedded/pgtest":                 {"embedded", "migrations"},
+	"tables/plantest":                 {"domain", "embedded/pgtest", "migrations", "pg"},
+	"tables/tablestest":               {"auth", "domain", "embedded/pgtest", "migrations", "proof", "tables"},
+	"systemtest":                      {},
+	"examples":                        {},
 }
 
 // foreign says which of our packages may import a third-party module. A package represents those below it, too.

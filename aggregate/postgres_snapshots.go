@@ -249,5 +249,21 @@ func (s *Postgres) ForgetSnapshots(ctx context.Context, tenant domain.TenantID, 
 // ForgetOutcomes removes the outcomes of a tenant's commands that appended nothing: a rejection may quote a state. A
 // repeated command is decided again. It returns how many it has removed.
 func (s *Postgres) ForgetOutcomes(ctx context.Context, tenant domain.TenantID) (int64, error) {
-	return pg.ExecUnder(ctx, s.db.App, tenant, "remove the outcomes of commands", "delete from command_outcomes o where o.tenant_id = $1", tenant)
+	var removed int64
+	for {
+		page, err := pg.ExecUnder(ctx, s.db.App, tenant, "remove the outcomes of commands", forgetOutcomes, tenant, outcomesAtOnce)
+		if removed += page; err != nil || page == 0 {
+			return removed, err
+		}
+	}
 }
+
+// outcomesAtOnce is how many outcomes one statement removes.
+const outcomesAtOnce = 5000
+
+// forgetOutcomes removes the first outcomes in the order of their ids.
+const forgetOutcomes = `
+	delete from command_outcomes as o where o.tenant_id = $1::uuid and o.outcome_id <= (
+	  select l.outcome_id from (
+	    select x.outcome_id from command_outcomes as x where x.tenant_id = $1::uuid order by x.outcome_id limit $2
+	  ) as l order by l.outcome_id desc limit 1)`

@@ -10,6 +10,7 @@ import (
 
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
@@ -208,5 +209,26 @@ func TestUnsnapshottedStreams(t *testing.T) {
 	}
 	if len(found) != 598 || found["order-1"] || found["order-2"] || !found["order-3"] || !found["order-4"] {
 		t.Errorf("found %d streams", len(found))
+	}
+}
+
+// Outcomes of commands are removed whatever their number, and only those of the tenant.
+func TestForgetOutcomes(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	tenant, other := tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	const n = 12_345
+	for _, of := range []domain.TenantID{tenant, other} {
+		_, err := super.Exec(t.Context(), "insert into manifold.command_outcomes (tenant_id, outcome_id, outcome) select $1, gen_random_uuid(), '{}' from generate_series(1, $2)", of, n)
+		tablestest.Must(t, err)
+	}
+	if removed, err := s.ForgetOutcomes(t.Context(), tenant); err != nil || removed != n {
+		t.Errorf("%d outcomes are removed, %v", removed, err)
+	}
+	var left int
+	tablestest.Must(t, super.QueryRow(t.Context(), "select count(*) from manifold.command_outcomes").Scan(&left))
+	if left != n {
+		t.Errorf("%d outcomes are left", left)
 	}
 }

@@ -62,7 +62,10 @@ func (s operations) GetSchema(ctx context.Context, caller access.Caller, request
 }
 
 func (s operations) PutSchema(ctx context.Context, caller access.Caller, request openapi.PutSchemaRequest) (*openapi.Response, error) {
-	put := schema.Put{Type: request.Type, Schema: request.Body.Schema, Compatibility: schema.Compatibility(request.Body.Compatibility), Tags: request.Body.Tags, Personal: request.Body.Personal, By: caller.By()}
+	put := schema.Put{
+		Type: request.Type, Schema: request.Body.Schema, Compatibility: schema.Compatibility(request.Body.Compatibility), Tags: request.Body.Tags,
+		Personal: request.Body.Personal, Version: request.Body.Version, By: caller.By(),
+	}
 	upcaster := request.Body.Upcaster
 	if upcaster != nil {
 		put.Upcaster = upcaster.Expression

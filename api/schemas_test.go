@@ -89,6 +89,13 @@ func TestASchemaIsPutWithItsUpcaster(t *testing.T) {
 	a.send("PUT", "/v1/schemas/Wide", object{"schema": true}).want(201)
 	a.send("PUT", "/v1/schemas/Wide", object{"schema": true, "upcaster": object{"expression": "null"}}).wantProblem(409, domain.CodeConflict, "upcaster")
 
+	// An older version has its own personal fields.
+	wide := a.send("PUT", "/v1/schemas/Wide", object{"version": 1, "personal": list{"/a"}}).want(200)
+	equal(t, "personal fields of version 1", wide.at("versions", 0, "personal"), list{"/a"})
+	equal(t, "those of version 2", wide.at("versions", 1, "personal"), nil)
+	a.send("PUT", "/v1/schemas/Wide", object{"version": 3, "personal": list{"/a"}}).wantProblem(404, domain.CodeNotFound, "version")
+	a.send("PUT", "/v1/schemas/Wide", object{"version": 1}).wantProblem(400, domain.CodeInvalidRequest, "version")
+
 	// If the tables of upcasters refuse, there is no version either.
 	for i := range 30 {
 		a.send("PUT", fmt.Sprintf("/v1/upcasters/Full/%d", i+2), object{"expression": "event.data"}).want(201)

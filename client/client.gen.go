@@ -1559,6 +1559,11 @@ type NewSchema struct {
 	// Personal JSON Pointers to the personal data in an event of the newest version: what erasing a person sets to null. An empty one means all data. None: everything is erased, with the metadata. Without it, those of the version before stay.
 	Personal *[]string `json:"personal,omitempty"`
 
+	// Version An older version that gets `personal`; the request has nothing else then. The fields of one version do not count for events of another. Without it, the newest one.
+	//
+	// Examples: 1
+	Version int64 `json:"version,omitempty"`
+
 	// Upcaster The upcaster from the version before this one. The version is then a breaking one, and need not be compatible.
 	Upcaster *NewUpcaster `json:"upcaster,omitempty"`
 }
@@ -4661,7 +4666,8 @@ type ClientInterface interface {
 	// GetAllLag Get the lag of all tenants' groups and projections
 	//
 	// By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
-	// `Link` leads to more. Tenants that are being deleted are left out.
+	// `Link` leads to more. Tenants that are being deleted are left out. Audit logs are not listed: each of their groups has its
+	// progress at `/audit/v1/subscriptions/{name}`.
 	//
 	// Corresponds with GET /v1/admin/lag (the `GetAllLag` operationId).
 	GetAllLag(ctx context.Context, params *GetAllLagParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -6729,7 +6735,8 @@ func (c *Client) Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 // GetAllLag Get the lag of all tenants' groups and projections
 //
 // By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
-// `Link` leads to more. Tenants that are being deleted are left out.
+// `Link` leads to more. Tenants that are being deleted are left out. Audit logs are not listed: each of their groups has its
+// progress at `/audit/v1/subscriptions/{name}`.
 //
 // Corresponds with GET /v1/admin/lag (the `GetAllLag` operationId).
 func (c *Client) GetAllLag(ctx context.Context, params *GetAllLagParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -20006,7 +20013,8 @@ type ClientWithResponsesInterface interface {
 	// GetAllLagWithResponse Get the lag of all tenants' groups and projections
 	//
 	// By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
-	// `Link` leads to more. Tenants that are being deleted are left out.
+	// `Link` leads to more. Tenants that are being deleted are left out. Audit logs are not listed: each of their groups has its
+	// progress at `/audit/v1/subscriptions/{name}`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -31829,7 +31837,8 @@ func (c *ClientWithResponses) ReadyzWithResponse(ctx context.Context, reqEditors
 // GetAllLagWithResponse Get the lag of all tenants' groups and projections
 //
 // By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
-// `Link` leads to more. Tenants that are being deleted are left out.
+// `Link` leads to more. Tenants that are being deleted are left out. Audit logs are not listed: each of their groups has its
+// progress at `/audit/v1/subscriptions/{name}`.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -9,7 +9,7 @@ import (
 // token bucket of the size Burst that is refilled by PerSecond.
 type Rate struct {
 	PerSecond int64 `json:"perSecond"`
-	Burst     int64 `json:"burst"` // at least PerSecond, at most MaxBurstSeconds times PerSecond
+	Burst     int64 `json:"burst"` // at least PerSecond, at most MaxBurstSeconds times PerSecond, and at most MaxBurst
 }
 
 const (
@@ -17,6 +17,8 @@ const (
 	MaxRate = 1_000_000_000_000
 	// MaxBurstSeconds limits the time after which an empty bucket is full again.
 	MaxBurstSeconds = 3600
+	// MaxBurst limits Rate.Burst: header fields cannot have larger integers (RFC 9651, section 3.3.1).
+	MaxBurst = 999_999_999_999_999
 	// DefaultPlan is the name of the plan of the tenants that no plan is assigned to. It need not exist.
 	DefaultPlan = "default"
 	// MaxPlans limits the number of plans.
@@ -139,8 +141,8 @@ func (l *Limits) Check(where string) error {
 		switch r := rate.rate; {
 		case r.PerSecond < 1 || r.PerSecond > MaxRate:
 			return Errorf(CodeInvalidRequest, where+rate.name+".perSecond", "it is %d; it must be 1 to %d", r.PerSecond, int64(MaxRate))
-		case r.Burst < r.PerSecond || r.Burst > r.PerSecond*MaxBurstSeconds:
-			return Errorf(CodeInvalidRequest, where+rate.name+".burst", "it is %d; it must be perSecond to %d times perSecond", r.Burst, MaxBurstSeconds)
+		case r.Burst < r.PerSecond || r.Burst > r.PerSecond*MaxBurstSeconds || r.Burst > MaxBurst:
+			return Errorf(CodeInvalidRequest, where+rate.name+".burst", "it is %d; it must be perSecond to %d times perSecond, and at most %d", r.Burst, MaxBurstSeconds, int64(MaxBurst))
 		}
 	}
 	for _, count := range []struct {

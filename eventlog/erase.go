@@ -279,15 +279,35 @@ type Caused struct {
 	Stream   string
 }
 
-// CausedBy returns the events with any of the tags, in one of the categories or in one that begins with a prefix, up to
-// a position.
-func (s *Log) CausedBy(ctx context.Context, tenant domain.TenantID, tags, categories, prefixes []string, upTo int64) ([]Caused, error) {
-	return pg.SelectUnder(ctx, s.db.App, tenant, "look for events with causes", pgx.RowToStructByPos[Caused], `
-		select e.position, e.stream_id from tagged_events t
-		join events e on e.tenant_id = t.tenant_id and e.position = t.position
-		where t.tenant_id = $1 and e.tenant_id = $1 and t.tag = any ($2::text[]) and t.position <= $5
-		  and (e.category = any ($3::text[]) or exists (select from unnest($4::text[]) as p(prefix) where starts_with(e.category, p.prefix)))
-		order by e.position`, tenant, tags, categories, prefixes, upTo)
+// CausedBy looks at the next events with any of the tags after a position and up to another, at most limit. It returns
+// those in one of the categories, or in one that begins with a prefix, and the position of the last event that it has
+// looked at. 0: there are no more.
+func (s *Log) CausedBy(ctx context.Context, tenant domain.TenantID, tags, categories, prefixes []string, after, upTo int64, limit int) (caused []Caused, last int64, err error) {
+	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
+		// Each tag adds no more than limit rows, however many events have it.
+		rows, _ := tx.Query(ctx, `
+			select distinct t.position from unnest($2::text[]) as w(tag)
+			cross join lateral (
+			  select t.position from tagged_events as t
+			  where t.tenant_id = $1::uuid and t.tag = w.tag and t.position > $3 and t.position <= $4 order by t.position limit $5
+			) as t order by t.position limit $5`, tenant, tags, after, upTo, limit)
+		positions, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil || len(positions) == 0 {
+			return err
+		}
+		last = positions[len(positions)-1]
+		rows, _ = tx.Query(ctx, `
+			select e.position, e.stream_id from events as e
+			where e.tenant_id = $1 and e.position = any ($2::bigint[])
+			  and (e.category = any ($3::text[]) or exists (select from unnest($4::text[]) as p(prefix) where starts_with(e.category, p.prefix)))
+			order by e.position`, tenant, positions, categories, prefixes)
+		caused, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Caused])
+		return err
+	})
+	if err != nil {
+		return nil, 0, pg.Unavailable(fmt.Errorf("look for events with causes: %w", err))
+	}
+	return caused, last, nil
 }
 
 // Unfinished says which erasures of a tenant were not finished at a time: one, and others. What the others have erased

@@ -1,6 +1,7 @@
 package eventlog_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -196,5 +197,44 @@ func TestRetaggingDoesNotNameErasedPeople(t *testing.T) {
 	retag(t, s, tenant, eventlog.Retagging{Position: 1, Type: "A", Derived: []string{"email:ada", "plan:gold", "subject:ada"}})
 	if tags := tablestest.WholeLog(t, s, tenant)[0].Tags; !slices.Equal(tags, []string{"plan:gold", "subject:bob"}) {
 		t.Errorf("the tags are %v", tags)
+	}
+}
+
+// Events with causes are found in pages, each once, whatever is between them.
+func TestCausedByIsPaged(t *testing.T) {
+	t.Parallel()
+	s, _ := tablestest.Open(t)
+	tenant := tablestest.NewTenant(t, s)
+	var want []eventlog.Caused
+	for i := range int64(30) {
+		stream, tags := "own.changed-1", []string{"cause:1", "cause:2"}
+		switch i % 3 {
+		case 1:
+			stream = "dlq.mail-1"
+		case 2:
+			stream, tags = "other-1", []string{"cause:1"}
+		}
+		if i%5 == 4 {
+			tags = []string{"cause:3"}
+		} else if i%3 != 2 {
+			want = append(want, eventlog.Caused{Position: i + 1, Stream: stream})
+		}
+		tablestest.Append(t, s, tenant, domain.Append{Streams: []domain.StreamAppend{{
+			Stream: stream, Expected: domain.Any, Events: []domain.NewEvent{{Type: "T", Data: json.RawMessage(`1`), Tags: tags}},
+		}}})
+	}
+	for _, limit := range []int{1, 4, 100} {
+		var got []eventlog.Caused
+		for after := int64(0); ; {
+			page, last, err := s.CausedBy(t.Context(), tenant, []string{"cause:1", "cause:2"}, []string{"own.changed"}, []string{"dlq."}, after, 29, limit)
+			tablestest.Must(t, err)
+			if last == 0 {
+				break
+			}
+			got, after = append(got, page...), last
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("in pages of %d, %v are found; want %v", limit, got, want)
+		}
 	}
 }

@@ -89,6 +89,11 @@ func (s *Postgres) PutPlan(ctx context.Context, plan domain.Plan) (created bool,
 		if err != nil || replaced > 0 {
 			return err
 		}
+		// Concurrent requests wait for each other, so that each counts what the other has created. Without a plan that both
+		// know, there is room for both.
+		if _, err := pg.Exec(ctx, tx, "lock the plans", "select from plans p order by p.name for update"); err != nil {
+			return err
+		}
 		created = true
 		if _, err := tx.Exec(ctx, "insert into plans (name, limits, quotas) values ($1, $2, $3)", plan.Name, limits, quotas); err != nil {
 			if pg.SQLState(err) == pg.UniqueViolation {

@@ -7,7 +7,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/limits"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
@@ -67,4 +70,36 @@ func TestStoredEventsHaveQuotas(t *testing.T) {
 	if again := use(); again[domain.QuotaEvents] != 5 {
 		t.Errorf("counted twice: %v", again)
 	}
+}
+
+// The bound on plans holds for concurrent requests: while one has not committed the last plan, another one waits.
+func TestPlansAreBounded(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	_, err := super.Exec(t.Context(),
+		"insert into manifold.plans (name, limits, quotas) select 'plan-' || n, '{}', '{}' from generate_series(1, $1) as n", domain.MaxPlans-1)
+	tablestest.Must(t, err)
+	put := func(s *tables.Tables, name string) error {
+		_, err := s.PutPlan(t.Context(), domain.Plan{Name: name})
+		return err
+	}
+	second := make(chan error, 1)
+	network := pgtest.NewNetwork(t, db)
+	network.On(pgtest.BeforeCommit("insert into plans", func() bool {
+		go func() { second <- put(s, "second") }()
+		for waits := false; !waits && len(second) == 0; {
+			err := super.QueryRow(t.Context(), `
+				select exists (select from pg_stat_activity a where a.datname = current_database() and a.wait_event_type = 'Lock'),
+				  pg_sleep(0.01)::text`).Scan(&waits, new(string))
+			if err != nil {
+				t.Error(err)
+				break
+			}
+		}
+		return false
+	}))
+	first := tablestest.OpenWith(t, db, func(c *tables.Config) { c.SystemURL = network.URL(t, db, migrations.RoleSystem) })
+	tablestest.Must(t, put(first, "first"))
+	tablestest.WantCode(t, tablestest.Receive(t, second, "the second request"), domain.CodeQuotaExceeded)
 }

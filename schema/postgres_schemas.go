@@ -186,7 +186,7 @@ func scanVersion(row pgx.CollectableRow, more ...any) (Version, error) {
 }
 
 // addVersion adds a version to a type, which must still have the given newest one, and sets the type's compatibility and,
-// unless they are nil, its tags. A version without a schema is not added.
+// unless they are nil, its tags. A version without a schema is not added: the stored one gets its personal fields.
 func (s *Postgres) addVersion(ctx context.Context, tenant domain.TenantID, of Type, newest int64, added Version, tags *string) error {
 	return s.transact(ctx, tenant, s.adding(ctx, tenant, of, newest, added, tags))
 }
@@ -215,7 +215,7 @@ func (s *Postgres) adding(ctx context.Context, tenant domain.TenantID, of Type, 
 		if added.Schema == nil {
 			_, err := pg.Exec(ctx, tx, "keep the personal fields of a type",
 				"update schema_versions set personal = $4 where tenant_id = $1 and event_type = $2 and version = $3 and personal is distinct from $4",
-				tenant, of.Name, newest, personalValue(added.Personal))
+				tenant, of.Name, added.Number, personalValue(added.Personal))
 			return err
 		}
 		if err := checkRoom(ctx, tx, tenant, of.Name, len(added.Schema)); err != nil {

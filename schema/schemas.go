@@ -209,6 +209,8 @@ type Put struct {
 	Compatibility Compatibility   // empty: the type's; Backward for a new type
 	Tags          *string         // Type.Tags; nil: the type's stay
 	Personal      *[]string       // Version.Personal of the newest version; nil: those of the version before stay
+	// Version is an older version that gets Personal, as the only change. Zero: the newest.
+	Version int64
 	// Upcaster is the expression of an upcaster from the version before. It makes the version a breaking one, whatever
 	// the compatibility. Empty: none.
 	Upcaster string
@@ -218,8 +220,8 @@ type Put struct {
 // putAdvice tells a client how to make a schema cheaper.
 const putAdvice = "give the schema fewer and simpler subschemas"
 
-// Put adds a version of a type's schema. If the newest one is the same JSON value, only the compatibility and the tags
-// may change. After a change of the tags, Run retags the stored events.
+// Put adds a version of a type's schema. If the newest one is the same JSON value, only the compatibility, the tags and
+// the personal fields may change. After a change of the tags, Run retags the stored events.
 //
 // A tenant's upcaster from the newest version makes an incompatible schema acceptable. An upcaster in the request is
 // stored in the same transaction, even if no version is added.
@@ -232,6 +234,9 @@ func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kep
 	}
 	if put.Compatibility != "" && !slices.Contains(compatibilities, put.Compatibility) {
 		return Type{}, false, domain.Errorf(domain.CodeInvalidRequest, "compatibility", "unknown compatibility %q", domain.Clip(string(put.Compatibility), 60))
+	}
+	if put.Version != 0 && (put.Personal == nil || put.Schema != nil || put.Tags != nil || put.Compatibility != "" || put.Upcaster != "") {
+		return Type{}, false, domain.Errorf(domain.CodeInvalidRequest, "version", "only the personal fields of a stored version can change; give personal and version without other fields")
 	}
 	if put.Schema == nil && (put.Tags == nil && put.Compatibility == "" && put.Personal == nil || put.Upcaster != "") {
 		return Type{}, false, domain.Errorf(domain.CodeInvalidRequest, "schema", "give a schema; only tags, personal fields and the compatibility can be changed without one")
@@ -259,24 +264,32 @@ func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kep
 	if err != nil {
 		return Type{}, false, err
 	}
+	newest := int64(len(before.Versions))
+	var latest Version // or the older one that put is about
+	switch {
+	case put.Version < 0 || put.Version > newest:
+		return Type{}, false, domain.Errorf(domain.CodeNotFound, "version", "%s has no schema of version %d; the newest is %d", put.Type, put.Version, newest)
+	case put.Version > 0:
+		latest = before.Versions[put.Version-1]
+	case newest > 0:
+		latest = before.Newest()
+	}
 	if put.Schema == nil {
-		if len(before.Versions) == 0 {
+		if newest == 0 {
 			return Type{}, false, domain.Errorf(domain.CodeNotFound, "", "%s has no schema; put one first, or together with the tags", put.Type)
 		}
-		put.Schema = before.Newest().Schema
+		put.Schema = latest.Schema
 	}
 	compatibility := before.Compatibility
 	if put.Compatibility != "" {
 		compatibility = put.Compatibility
 	}
 	of := Type{Name: put.Type, Compatibility: compatibility}
-	newest := int64(len(before.Versions))
-	version := Version{Schema: put.Schema, By: put.By}
+	version := Version{Number: latest.Number, Schema: put.Schema, By: put.By}
 	if put.Personal != nil {
 		version.Personal = *put.Personal
 	}
 	if newest > 0 {
-		latest := before.Newest()
 		samePersonal := put.Personal == nil || slices.Equal(*put.Personal, latest.Personal)
 		if put.Personal == nil {
 			version.Personal = latest.Personal

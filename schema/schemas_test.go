@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -271,4 +272,46 @@ func BenchmarkAppend(b *testing.B) {
 			})
 		})
 	}
+}
+
+// Each version has its own personal fields, also an older one. Those of another version never count: their fields may
+// be elsewhere.
+func TestPersonalFieldsBelongToAVersion(t *testing.T) {
+	t.Parallel()
+	s, _ := tablestest.Open(t)
+	tenant, schemas := tablestest.NewTenant(t, s), open(t, s, nil)
+	ctx := t.Context()
+	change := func(put schema.Put) error {
+		put.Type, put.By, put.Compatibility = "Placed", "test", schema.Compatibility(map[bool]string{true: "none"}[put.Schema != nil])
+		_, _, err := schemas.Put(ctx, tenant, put)
+		return err
+	}
+	fields := func(pointers ...string) *[]string { return &pointers }
+	want := func(when string, fields ...[]string) {
+		t.Helper()
+		personal, err := s.Personal(ctx, tenant)
+		tablestest.Must(t, err)
+		for i, pointers := range append([][]string{fields[len(fields)-1]}, fields...) { // events without a version are of the newest form here
+			if got := personal("Placed", int64(i)); !slices.Equal(got, pointers) {
+				t.Errorf("%s, an event that names version %d has the personal fields %q; want %q", when, i, got, pointers)
+			}
+		}
+		if got := personal("Placed", int64(len(fields)+1)); got != nil {
+			t.Errorf("%s, a version that does not exist has the personal fields %q", when, got)
+		}
+	}
+	tablestest.Must(t, change(schema.Put{Schema: json.RawMessage(`{"title": "1"}`)}))
+	tablestest.Must(t, change(schema.Put{Schema: json.RawMessage(`{"title": "2"}`), Personal: fields("/email")}))
+	want("after a version with fields", nil, []string{"/email"})
+	tablestest.Must(t, change(schema.Put{Version: 1, Personal: fields("/mail")}))
+	want("after a change of the older one", []string{"/mail"}, []string{"/email"})
+	tablestest.Must(t, change(schema.Put{Schema: json.RawMessage(`{"title": "3"}`)}))
+	want("after a further version", []string{"/mail"}, []string{"/email"}, []string{"/email"})
+	tablestest.Must(t, change(schema.Put{Version: 2, Personal: fields()}))
+	want("after they are removed from one", []string{"/mail"}, nil, []string{"/email"})
+
+	tablestest.WantCode(t, change(schema.Put{Version: 4, Personal: fields("/a")}), domain.CodeNotFound)
+	tablestest.WantCode(t, change(schema.Put{Version: 1}), domain.CodeInvalidRequest)
+	tablestest.WantCode(t, change(schema.Put{Version: 1, Personal: fields("mail")}), domain.CodeInvalidRequest)
+	tablestest.WantCode(t, change(schema.Put{Version: 1, Personal: fields("/a"), Schema: json.RawMessage(`true`)}), domain.CodeInvalidRequest)
 }

@@ -2,6 +2,7 @@ package seal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,6 +42,7 @@ const (
 // Receipts signs receipts about a log.
 type Receipts struct {
 	keys *signing.Ring
+	all  *signing.Keys
 	log  domain.TenantID
 }
 
@@ -48,8 +50,12 @@ type Receipts struct {
 // connection.
 func (s *Postgres) Receipts(ctx context.Context, log domain.TenantID) (*Receipts, error) {
 	keys, err := s.keys.Reload(ctx) // otherwise it might not know the newest key, and replace what that has signed
-	return &Receipts{keys, log}, err
+	return &Receipts{keys, s.keys, log}, err
 }
+
+// errConcurrent makes the caller repeat its transaction.
+var errConcurrent = domain.Errorf(domain.CodeConflict, "",
+	"the receipts of the log were just changed by another process; try again")
 
 // receiptKey identifies a stored receipt of a log.
 type receiptKey struct {
@@ -92,6 +98,11 @@ func (r *Receipts) Queue(
 		}
 		// One that cannot be read explains nothing, so it is replaced.
 		text, err := r.keys.Open([]byte(before))
+		if errors.Is(err, signing.ErrUnknownKey) {
+			if err := r.checkRotated(ctx); err != nil {
+				return err
+			}
+		}
 		earlier, parsed := proof.ParseReceipt(text)
 		known := err == nil && parsed == nil && earlier.Origin == receipt.Origin && earlier.Kind == kind
 		if known {
@@ -111,13 +122,22 @@ func (r *Receipts) Queue(
 		}
 		batch.Queue(statement, args...).Exec(func(done pgconn.CommandTag) error {
 			if done.RowsAffected() == 0 {
-				return domain.Errorf(domain.CodeConflict, "",
-					"the receipts of the log were just changed by another process; try again")
+				return errConcurrent
 			}
 			return nil
 		})
 	}
 	return nil
+}
+
+// checkRotated returns an error if the keys were rotated since they were loaded: a receipt that was read since may be
+// signed with the new one. What this Ring has verified must not be signed with another, so the caller begins again.
+func (r *Receipts) checkRotated(ctx context.Context) error {
+	now, err := r.all.Reload(ctx)
+	if err == nil && now.Verifiers()[0].Text != r.keys.Verifiers()[0].Text {
+		err = errConcurrent
+	}
+	return err
 }
 
 // read returns the stored receipts with some ids, and how many each block has.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/manifold-es/manifold/domain"
@@ -427,6 +429,60 @@ func TestReceiptsAreMerged(t *testing.T) {
 	l.execute("delete from manifold.seal_receipts where tenant_id = $1 and receipt = 'x'")
 	if summary, _ = tablestest.Verify(t, l.Tables, l.log, tablestest.Checkpoint(t, l.Tables, l.log)); summary.Erased != 200 {
 		t.Errorf("after receipts were signed again it is %+v", summary)
+	}
+}
+
+// A receipt that another process has signed with a key that is newer than those loaded keeps its positions. One whose
+// key is not the service's explains nothing, and is replaced.
+func TestReceiptsOutliveRotations(t *testing.T) {
+	t.Parallel()
+	l := newSealedLog(t, 20)
+	ctx, other := t.Context(), tablestest.OpenAgain(t, l.db)
+	l.execute("update manifold.events set event_data = '{}', metadata = null where tenant_id = $1 and position <= 4")
+	add := func(receipts *seal.Receipts, position int64) error {
+		return pg.Under(ctx, l.DB.Retention, l.log, func(tx pgx.Tx) error {
+			var batch pgx.Batch
+			if err := receipts.Queue(ctx, tx, &batch, proof.Erased, "erasure 1", []int64{position}); err != nil {
+				return err
+			}
+			return tx.SendBatch(ctx, &batch).Close()
+		})
+	}
+	load := func() *seal.Receipts {
+		receipts, err := l.SealTables.Receipts(ctx, l.log)
+		tablestest.Must(t, err)
+		return receipts
+	}
+	positions := func() []int64 {
+		_, signed, err := l.Leaves(ctx, l.log, 0)
+		tablestest.Must(t, err)
+		if len(signed) != 1 {
+			t.Fatalf("there are %d receipts", len(signed))
+		}
+		receipt, err := proof.ParseReceipt(tablestest.OpenSigned(t, l.Tables, signed[0]))
+		tablestest.Must(t, err)
+		return receipt.Positions
+	}
+	before := load()
+	_, err := other.Rotate(ctx)
+	tablestest.Must(t, err)
+	tablestest.Must(t, other.ForgetSalts(ctx, l.log, "erasure 1", []int64{1}))
+	tablestest.WantCode(t, add(before, 2), domain.CodeConflict)
+	tablestest.Must(t, add(load(), 2))
+	if got := positions(); !slices.Equal(got, []int64{1, 2}) {
+		t.Errorf("after a rotation the receipt has the positions %v", got)
+	}
+
+	secret, _, err := note.GenerateKey(nil, "manifold.forged")
+	tablestest.Must(t, err)
+	forger, err := note.NewSigner(secret)
+	tablestest.Must(t, err)
+	forged, err := note.Sign(&note.Note{Text: "forged\n"}, forger)
+	tablestest.Must(t, err)
+	l.execute("update manifold.seal_receipts set receipt = $2 where tenant_id = $1", string(forged))
+	tablestest.Must(t, add(load(), 3))
+	if got := positions(); !slices.Equal(got, []int64{3}) {
+		t.Errorf("in place of a forged receipt there is one with the positions %v", got)
 	}
 }
 

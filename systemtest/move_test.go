@@ -2,13 +2,10 @@ package systemtest
 
 import (
 	"context"
-	"crypto/rand"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +19,7 @@ import (
 	"github.com/manifold-es/manifold/client"
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/drivers/mongo/mongotest"
+	"github.com/manifold-es/manifold/drivers/sqlserver/sqlservertest"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/migrations"
 )
@@ -39,43 +37,9 @@ var otherDatabases = map[string]func(t *testing.T) config.DocumentsDatabase{
 	"mongo": func(t *testing.T) config.DocumentsDatabase {
 		return config.DocumentsDatabase{Driver: "mongo", URL: mongotest.Real(t)}
 	},
-	"sqlserver": sqlServerDatabase,
-}
-
-// sqlServerDatabase creates a database on the SQL Server that the environment names.
-func sqlServerDatabase(t *testing.T) config.DocumentsDatabase {
-	t.Helper()
-	const variable = "MANIFOLD_TEST_SQLSERVER_URL"
-	text := os.Getenv(variable)
-	if text == "" {
-		t.Skipf("NOT RUN: there is no SQL Server here; set %s to the URL of one, such as sqlserver://sa:PASSWORD@127.0.0.1:1433", variable)
-	}
-	address, err := url.Parse(text)
-	if err != nil {
-		t.Fatalf("%s is no URL", variable)
-	}
-	admin, err := sql.Open("sqlserver", text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := "manifold_test_" + strings.ToLower(rand.Text()[:12])
-	if _, err := admin.ExecContext(t.Context(), "create database "+name); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		for _, statement := range []string{"alter database " + name + " set single_user with rollback immediate", "drop database " + name} {
-			if _, err := admin.ExecContext(context.Background(), statement); err != nil {
-				t.Errorf("%s: %v", statement, err)
-			}
-		}
-		if err := admin.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	query := address.Query()
-	query.Set("database", name)
-	address.RawQuery = query.Encode()
-	return config.DocumentsDatabase{Driver: "sqlserver", URL: address.String()}
+	"sqlserver": func(t *testing.T) config.DocumentsDatabase {
+		return config.DocumentsDatabase{Driver: "sqlserver", URL: sqlservertest.Database(t).String()}
+	},
 }
 
 // unit contains the totals of an organisational unit's declarations, in cents.

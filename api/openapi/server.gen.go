@@ -1573,6 +1573,11 @@ type NewSchema struct {
 	// Personal JSON Pointers to the personal data in an event of the newest version: what erasing a person sets to null. An empty one means all data. None: everything is erased, with the metadata. Without it, those of the version before stay.
 	Personal *[]string `json:"personal,omitempty"`
 
+	// Version An older version that gets `personal`; the request has nothing else then. The fields of one version do not count for events of another. Without it, the newest one.
+	//
+	// Examples: 1
+	Version int64 `json:"version,omitempty"`
+
 	// Upcaster The upcaster from the version before this one. The version is then a breaking one, and need not be compatible.
 	Upcaster *NewUpcaster `json:"upcaster,omitempty"`
 }

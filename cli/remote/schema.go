@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"iter"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -48,18 +50,21 @@ are accepted (off, warn) or refused (enforce).`,
 func schemaPut(to *connection) *cobra.Command {
 	file, compatibility, upcaster, tags, rebuild := "", "", "", "", false
 	var personal []string
+	var version int64
 	command := &cobra.Command{
 		Use:   "put TYPE [-f FILE]",
 		Short: "Add a version of a type's schema, or change its tags",
 		Long: `Add a version of a type's schema. It must be compatible with the versions before, unless an upcaster converts events of the newest
 version. If the newest version is the same, nothing is added. With --upcaster, the schema and an upcaster from the version before are
-stored together. With --tags, an expression derives tags for events of the type, with or without a schema in the request.`,
+stored together. With --tags, an expression derives tags for events of the type, with or without a schema in the request. Each version
+has its own personal fields: with --personal and --version, an older one gets them.`,
 		Example: `  manifold schema put OrderPlaced -f order-placed.json
   manifold schema put OrderPlaced -f order-placed.json --upcaster order-placed.cel --rebuild
-  manifold schema put OrderPlaced --tags '"customer:" + event.data.customer'`,
+  manifold schema put OrderPlaced --tags '"customer:" + event.data.customer'
+  manifold schema put CustomerRegistered --version 1 --personal /mail`,
 		Args: cobra.ExactArgs(1),
 		RunE: to.run(func(ctx context.Context, c *call) error {
-			body := client.PutSchemaJSONRequestBody{Compatibility: compatibility}
+			body := client.PutSchemaJSONRequestBody{Compatibility: compatibility, Version: version}
 			if c.changed("tags") {
 				body.Tags = &tags
 			}
@@ -89,6 +94,11 @@ stored together. With --tags, an expression derives tags for events of the type,
 			if response.StatusCode == http.StatusCreated {
 				result = "added"
 			}
+			if version > 0 && version <= int64(len(kept.Versions)) {
+				fields := cmp.Or(strings.Join(kept.Versions[version-1].Personal, " "), "none, so all data is personal")
+				c.out.printf("%s: personal fields of version %d: %s\n", c.args[0], version, fields)
+				return nil
+			}
 			c.out.printf("%s: version %d %s (%s)\n", c.args[0], kept.Version, result, kept.Compatibility)
 			if kept.Default != kept.Version {
 				c.out.printf("events that name no schemaVersion are checked against version %d\n", kept.Default)
@@ -112,11 +122,18 @@ stored together. With --tags, an expression derives tags for events of the type,
 	command.Flags().StringVar(&compatibility, "compatibility", "", "backward (default), forward, full, each also with -transitive, or none")
 	command.Flags().StringVar(&tags, "tags", "", "an expression that gives a tag, a list of tags, or null for an event; empty: derive none")
 	command.Flags().StringSliceVar(&personal, "personal", nil, "JSON Pointers to personal data, such as /email,/address: what erasing a person sets to null; empty: all data")
+	command.Flags().Int64Var(&version, "version", 0, "with --personal: the older version that has these fields; default: the newest")
 	command.Flags().StringVar(&upcaster, "upcaster", "", "a file with the expression of an upcaster from the version before; - is standard input")
 	command.Flags().BoolVar(&rebuild, "rebuild", false, "with --upcaster: rebuild the affected projections")
 	checkFlags(command, []string{"rebuild", "upcaster"}, func(given, missing []string) error {
 		if len(given) == 1 && missing[0] == "upcaster" {
 			return errors.New("--rebuild needs --upcaster")
+		}
+		return nil
+	})
+	checkFlags(command, []string{"personal", "version"}, func(given, _ []string) error {
+		if slices.Equal(given, []string{"version"}) {
+			return errors.New("--version needs --personal")
 		}
 		return nil
 	})
@@ -135,6 +152,9 @@ func printSchema(out *output, of client.EventSchema) {
 			breaking = ", breaking"
 		}
 		out.printf("version %d%s: %s by %s\n", version.Version, breaking, local(version.CreatedAt), version.By)
+		if len(version.Personal) > 0 {
+			out.printf("  personal: %s\n", strings.Join(version.Personal, " "))
+		}
 	}
 	printTags(out, of.Tags, of.Retagging)
 }

@@ -1,13 +1,9 @@
 package sqlserver_test
 
 import (
-	"context"
-	"crypto/rand"
 	"database/sql"
 	"net"
 	"net/url"
-	"os"
-	"strings"
 	"testing"
 
 	mssql "github.com/microsoft/go-mssqldb"
@@ -16,55 +12,14 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 	"github.com/manifold-es/manifold/drivers/drivertest"
 	"github.com/manifold-es/manifold/drivers/sqlserver"
+	"github.com/manifold-es/manifold/drivers/sqlserver/sqlservertest"
 )
 
-// serverURL is a login that may create databases, on a server for tests.
-const serverURL = "MANIFOLD_TEST_SQLSERVER_URL"
-
-// server returns the address of the server, or skips the test and says what that means.
-func server(t *testing.T) *url.URL {
-	t.Helper()
-	text := os.Getenv(serverURL)
-	if text == "" {
-		t.Skipf("NOT RUN: %s ON SQL SERVER. %s is not set: the statements are held against testdata only, and nothing was asked of a server. Set it to something like sqlserver://sa:PASSWORD@127.0.0.1:1433?database=master",
-			strings.ToUpper(t.Name()), serverURL)
-	}
-	address, err := url.Parse(text)
-	if err != nil {
-		t.Fatalf("%s: %v", serverURL, err)
-	}
-	return address
-}
-
-// in returns the address with another database.
-func in(address *url.URL, database string) string {
-	other := *address
-	query := other.Query()
-	query.Set("database", database)
-	other.RawQuery = query.Encode()
-	return other.String()
-}
-
 // database creates a database, with read_committed_snapshot on or off, and drops it when the test ends.
-func database(t *testing.T, snapshot bool) (urlOf *url.URL, db *sql.DB) {
+func database(t *testing.T, snapshot bool) (address *url.URL, db *sql.DB) {
 	t.Helper()
-	address := server(t)
-	admin, err := sql.Open("sqlserver", address.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := "manifold_test_" + strings.ToLower(rand.Text()[:12])
-	setting := map[bool]string{true: "on", false: "off"}[snapshot]
-	for _, statement := range []string{"create database " + name, "alter database " + name + " set read_committed_snapshot " + setting + " with rollback immediate"} {
-		if _, err := admin.ExecContext(t.Context(), statement); err != nil {
-			t.Fatalf("%s: %v", statement, err)
-		}
-	}
-	own, err := url.Parse(in(address, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err = sql.Open("sqlserver", own.String())
+	address = sqlservertest.Database(t, "read_committed_snapshot "+map[bool]string{true: "on", false: "off"}[snapshot])
+	db, err := sql.Open("sqlserver", address.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,16 +27,8 @@ func database(t *testing.T, snapshot bool) (urlOf *url.URL, db *sql.DB) {
 		if err := db.Close(); err != nil {
 			t.Error(err)
 		}
-		for _, statement := range []string{"alter database " + name + " set single_user with rollback immediate", "drop database " + name} {
-			if _, err := admin.ExecContext(context.WithoutCancel(t.Context()), statement); err != nil {
-				t.Errorf("%s: %v", statement, err)
-			}
-		}
-		if err := admin.Close(); err != nil {
-			t.Error(err)
-		}
 	})
-	return own, db
+	return address, db
 }
 
 func open(t *testing.T, address string) *sqlserver.Driver {
@@ -96,7 +43,7 @@ func open(t *testing.T, address string) *sqlserver.Driver {
 // patterns reports whether new databases on the server have regular expressions.
 func patterns(t *testing.T) bool {
 	t.Helper()
-	db, err := sql.Open("sqlserver", server(t).String())
+	db, err := sql.Open("sqlserver", sqlservertest.Server(t).String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,16 +78,16 @@ func harness(t *testing.T, snapshot bool) drivertest.Harness {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	server(t)
+	sqlservertest.Server(t)
 	t.Run("snapshot", func(t *testing.T) { t.Parallel(); drivertest.Run(t, harness(t, true)) })
 	t.Run("locking", func(t *testing.T) { t.Parallel(); drivertest.Run(t, harness(t, false)) })
 }
 
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	address := server(t)
+	address := sqlservertest.Server(t)
 	if _, _, err := net.SplitHostPort(address.Host); err != nil {
-		t.Fatalf("%s has to name a port: %v", serverURL, err)
+		t.Fatalf("%s has to name a port: %v", sqlservertest.Variable, err)
 	}
 	t.Run("snapshot", func(t *testing.T) { t.Parallel(); drivertest.RunFaults(t, harness(t, true)) })
 	t.Run("locking", func(t *testing.T) { t.Parallel(); drivertest.RunFaults(t, harness(t, false)) })

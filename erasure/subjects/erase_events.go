@@ -99,7 +99,7 @@ func (j *job) eraseStream(ctx context.Context, stream string, upTo int64) (done 
 		after = max(after, j.e.plan.Version)
 	}
 	for {
-		positions, last, err := j.config.Events.UnerasedOf(ctx, j.tenant, j.unfinished, stream, after, upTo, pageEvents)
+		positions, last, err := j.config.Events.UnerasedOf(ctx, j.tenant, j.unfinished, stream, after, upTo, pageSkipped)
 		if err != nil || last == 0 {
 			return err == nil, err
 		}
@@ -243,11 +243,34 @@ func (j *job) eraseDerived(ctx context.Context) error {
 			streams[event.Stream] = true // there may be later changes
 		}
 	}
-	caused, err := j.config.Events.CausedBy(ctx, j.tenant, tags, categories, domain.ReportPrefixes(), j.e.plan.DerivedTo)
-	if err != nil {
+	if err := j.readUnfinished(ctx); err != nil {
 		return err
 	}
+	j.madeAfter = page[len(page)-1].Position
+	if done, err := j.eraseStreams(ctx, streams); err != nil || !done {
+		return err
+	}
+	for after := int64(0); ; {
+		caused, last, err := j.config.Events.CausedBy(ctx, j.tenant, tags, categories, domain.ReportPrefixes(), after, j.e.plan.DerivedTo, pageEvents)
+		if err != nil {
+			return err
+		}
+		if last == 0 {
+			break
+		}
+		if done, err := j.eraseCaused(ctx, caused); err != nil || !done {
+			return err
+		}
+		after = last
+	}
+	j.e.Position = j.madeAfter // to look for what was made of the events that were erased just now, too
+	return j.save(ctx)
+}
+
+// eraseCaused erases reports, and all changes of the documents that some of them show. done is false if the turn is over.
+func (j *job) eraseCaused(ctx context.Context, caused []eventlog.Caused) (done bool, err error) {
 	var reports []int64
+	streams := make(map[string]bool)
 	for _, event := range caused {
 		if domain.IsReport(event.Stream) {
 			reports = append(reports, event.Position)
@@ -255,25 +278,25 @@ func (j *job) eraseDerived(ctx context.Context) error {
 			streams[event.Stream] = true
 		}
 	}
-	if err := j.readUnfinished(ctx); err != nil {
-		return err
-	}
 	if reports, err = j.config.Events.Unerased(ctx, j.tenant, j.unfinished, reports); err != nil {
-		return err
+		return false, err
 	}
-	j.madeAfter = page[len(page)-1].Position
 	for part := range slices.Chunk(reports, eventlog.EraseAtOnce) {
 		if err := j.eraseMade(ctx, part); err != nil || j.isOver() {
-			return err
+			return false, err
 		}
 	}
+	return j.eraseStreams(ctx, streams)
+}
+
+// eraseStreams erases all changes in streams. done is false if the turn is over.
+func (j *job) eraseStreams(ctx context.Context, streams map[string]bool) (done bool, err error) {
 	for _, stream := range slices.Sorted(maps.Keys(streams)) {
 		if done, err := j.eraseStream(ctx, stream, j.e.plan.DerivedTo); err != nil || !done {
-			return err
+			return false, err
 		}
 	}
-	j.e.Position = j.madeAfter // to look for what was made of the events that were erased just now, too
-	return j.save(ctx)
+	return true, nil
 }
 
 // changesCategories returns the categories of changes of the tenant's projections and of shared ones.

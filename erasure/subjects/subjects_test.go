@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/mongo/mongotest"
 	"github.com/manifold-es/manifold/drivers/postgres"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/erasure/subjects"
@@ -26,7 +28,7 @@ import (
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { mongotest.Main(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
@@ -35,16 +37,18 @@ type process struct {
 	db       pgtest.DB
 	store    *tables.Tables
 	catalog  *projection.Catalog
+	rebuilds *rebuild.Rebuilds
 	subjects *subjects.Subjects
 }
 
-// start opens a database and starts a process on it, except for the erasures.
-func start(t *testing.T, change func(*subjects.Config)) *process {
+// start opens a database and starts a process on it, except for the erasures. Other databases for documents have names.
+func start(t testing.TB, change func(*subjects.Config), others map[string]drivers.Driver) *process {
 	t.Helper()
 	s, db := tablestest.Open(t)
 	driver, err := postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleDocuments), MaxConns: 4, Log: quiet})
 	tablestest.Must(t, err)
 	byName := map[string]drivers.Driver{"default": driver}
+	maps.Copy(byName, others)
 	t.Cleanup(driver.Close)
 	store := projection.Store{Log: s.Log, Registry: s.Registry, Tenants: s.TenantTables}
 	progress := projection.NewProgress()
@@ -59,7 +63,7 @@ func start(t *testing.T, change func(*subjects.Config)) *process {
 	if change != nil {
 		change(&config)
 	}
-	p := &process{db, s, catalog, subjects.New(config)}
+	p := &process{db, s, catalog, rebuilds, subjects.New(config)}
 	ctx, stop := context.WithCancel(context.Background())
 	parts := []func(context.Context) error{runner.Run, rebuilds.Run,
 		func(ctx context.Context) error { return s.Listen(ctx, runner.Wake) },
@@ -233,7 +237,7 @@ func (d *deaths) within(c *subjects.Config) {
 }
 
 // until polls while the process works.
-func until(t *testing.T, what string, holds func() bool) {
+func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.After(2 * time.Minute)
 	for !holds() {
@@ -259,7 +263,7 @@ func (p *process) await(t *testing.T, tenant domain.TenantID, id domain.UUID) (e
 	return e
 }
 
-func (p *process) document(t *testing.T, tenant domain.TenantID, name, id string) string {
+func (p *process) document(t testing.TB, tenant domain.TenantID, name, id string) string {
 	t.Helper()
 	document, err := p.catalog.Document(t.Context(), tenant, name, id, projection.Freshness{})
 	if err != nil {
@@ -273,7 +277,7 @@ func (p *process) document(t *testing.T, tenant domain.TenantID, name, id string
 func TestNothingIsLeftOfASubject(t *testing.T) {
 	t.Parallel()
 	var deaths deaths
-	p := start(t, deaths.within)
+	p := start(t, deaths.within, nil)
 	ctx, s := t.Context(), p.store
 	shared := domain.Definition{Name: "all", On: map[string]string{"Registered": `{"email": event.data.email}`, "Noted": `{"text": event.data.text}`}}
 	_, err := p.catalog.Create(ctx, domain.Everyone, shared, "test")
@@ -456,7 +460,7 @@ func TestRetentionDuringAnErasure(t *testing.T) {
 			}
 			return snapshots(ctx, tenant, positions, streams)
 		}
-	})
+	}, nil)
 	ctx, s := t.Context(), p.store
 	w := p.fill(t)
 	_, err := p.catalog.Create(ctx, w.tenant, domain.Definition{Name: "notes", On: map[string]string{"Noted": `{"text": event.data.text}`}}, "test")
@@ -503,7 +507,7 @@ func TestRetentionDuringAnErasure(t *testing.T) {
 
 func TestAnotherActorMustApprove(t *testing.T) {
 	t.Parallel()
-	p := start(t, func(c *subjects.Config) { c.Approval = true })
+	p := start(t, func(c *subjects.Config) { c.Approval = true }, nil)
 	ctx := t.Context()
 	tenant := tablestest.NewTenant(t, p.store)
 	a, b := subjects.Actor{ID: "a", By: "key a"}, subjects.Actor{ID: "b", By: "key b"}

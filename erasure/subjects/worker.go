@@ -16,6 +16,7 @@ const (
 	atOnce       = 2                // tenants whose subjects a process erases at the same time
 	turnTime     = 10 * time.Second // after which other tenants have their turn
 	pageEvents   = 500              // erased events that are looked at together
+	pageSkipped  = 5000             // changes of a document: most are erased already if a turn begins again
 	eraseTries   = 10               // of a transaction whose rows others use
 	waitPause    = 2 * time.Second  // between two looks at rebuilds
 	retryPause   = 30 * time.Second // after a failure

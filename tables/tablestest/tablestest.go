@@ -22,7 +22,7 @@ import (
 )
 
 // Open opens a store on a database of the test's own.
-func Open(t *testing.T) (*tables.Tables, pgtest.DB) {
+func Open(t testing.TB) (*tables.Tables, pgtest.DB) {
 	t.Helper()
 	db := pgtest.Database(t)
 	return OpenAgain(t, db), db
@@ -44,7 +44,7 @@ func OpenAgain(t testing.TB, db pgtest.DB) *tables.Tables {
 }
 
 // NewTenant creates an active tenant with a unique name.
-func NewTenant(t *testing.T, s *tables.Tables) domain.TenantID {
+func NewTenant(t testing.TB, s *tables.Tables) domain.TenantID {
 	t.Helper()
 	id := domain.NewTenantID()
 	Must(t, s.CreateTenant(t.Context(), domain.Tenant{ID: id, Name: id.String()}))

@@ -810,6 +810,8 @@ export interface NewSchema {
   tags?: string;
   /** JSON Pointers to the personal data in an event of the newest version: what erasing a person sets to null. An empty one means all data. None: everything is erased, with the metadata. Without it, those of the version before stay. */
   personal?: string[];
+  /** An older version that gets `personal`; the request has nothing else then. The fields of one version do not count for events of another. Without it, the newest one. */
+  version?: number;
   /** The upcaster from the version before this one. The version is then a breaking one, and need not be compatible. */
   upcaster?: NewUpcaster;
 }
@@ -4296,7 +4298,8 @@ export abstract class Operations {
    * Get the lag of all tenants' groups and projections.
    *
    * By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
-   * `Link` leads to more. Tenants that are being deleted are left out.
+   * `Link` leads to more. Tenants that are being deleted are left out. Audit logs are not listed: each of their groups has its
+   * progress at `/audit/v1/subscriptions/{name}`.
    */
   getAllLag(options: GetAllLagOptions = {}): Promise<TenantLagList> {
     return this.send(operations.getAllLag, [], options);

@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -135,6 +136,40 @@ func database(t testing.TB, server string) string {
 		}
 	})
 	return address.String()
+}
+
+// Rows returns all documents of all collections of a database as text.
+func Rows(t testing.TB, address string) string {
+	t.Helper()
+	ctx := t.Context()
+	parsed, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := mongo.Connect(options.Client().ApplyURI(address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Disconnect(ctx)
+	db := client.Database(strings.Trim(parsed.Path, "/"))
+	collections, err := db.ListCollectionNames(ctx, bson.D{{Key: "type", Value: "collection"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, name := range collections {
+		cursor, err := db.Collection(name).Find(ctx, bson.D{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for cursor.Next(ctx) {
+			fmt.Fprintf(&all, "%s: %s\n", name, cursor.Current)
+		}
+		if err := cursor.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all.String()
 }
 
 // storage is the PostgreSQL database in which FerretDB stores everything.
