@@ -84,7 +84,8 @@ func Rows(t testing.TB, address *url.URL) string {
 	// A statement that gives each row as JSON.
 	var statement sql.NullString
 	err = db.QueryRowContext(t.Context(), `
-		select string_agg(cast(concat('select (select t.* for json path) from ', quotename(schema_name(schema_id)), '.', quotename(name), ' as t') as nvarchar(max)), ' union all ')
+		select string_agg(cast(concat('select (select t.* for json path) from ',
+		  quotename(schema_name(schema_id)), '.', quotename(name), ' as t') as nvarchar(max)), ' union all ')
 		from sys.tables`).Scan(&statement)
 	if err != nil {
 		t.Fatal(err)
