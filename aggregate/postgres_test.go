@@ -220,7 +220,9 @@ func TestForgetOutcomes(t *testing.T) {
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
 	const n = 12_345
 	for _, of := range []domain.TenantID{tenant, other} {
-		_, err := super.Exec(t.Context(), "insert into manifold.command_outcomes (tenant_id, outcome_id, outcome) select $1, gen_random_uuid(), '{}' from generate_series(1, $2)", of, n)
+		_, err := super.Exec(t.Context(), `
+			insert into manifold.command_outcomes (tenant_id, outcome_id, outcome)
+			select $1, gen_random_uuid(), '{}' from generate_series(1, $2)`, of, n)
 		tablestest.Must(t, err)
 	}
 	if removed, err := s.ForgetOutcomes(t.Context(), tenant); err != nil || removed != n {

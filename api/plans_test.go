@@ -19,6 +19,7 @@ func TestPlans(t *testing.T) {
 	for where, body := range map[string]any{
 		"limits.requests.burst":     object{"limits": object{"requests": object{"perSecond": 10, "burst": 9}}},
 		"limits.events.burst":       object{"limits": object{"events": object{"perSecond": 10, "burst": 36_001}}},
+		"limits.bytes.burst":        object{"limits": object{"bytes": object{"perSecond": 1_000_000_000_000, "burst": 1_000_000_000_000_000}}},
 		"limits.requests.perSecond": object{"limits": object{"requests": object{"perSecond": 0}}},
 		"quotas.groups":             object{"quotas": object{"groups": -1}},
 		"quotas":                    object{"quotas": object{"shoes": 1}},

@@ -142,7 +142,8 @@ func (l *Limits) Check(where string) error {
 		case r.PerSecond < 1 || r.PerSecond > MaxRate:
 			return Errorf(CodeInvalidRequest, where+rate.name+".perSecond", "it is %d; it must be 1 to %d", r.PerSecond, int64(MaxRate))
 		case r.Burst < r.PerSecond || r.Burst > r.PerSecond*MaxBurstSeconds || r.Burst > MaxBurst:
-			return Errorf(CodeInvalidRequest, where+rate.name+".burst", "it is %d; it must be perSecond to %d times perSecond, and at most %d", r.Burst, MaxBurstSeconds, int64(MaxBurst))
+			return Errorf(CodeInvalidRequest, where+rate.name+".burst",
+				"it is %d; it must be perSecond to %d times perSecond, and at most %d", r.Burst, MaxBurstSeconds, int64(MaxBurst))
 		}
 	}
 	for _, count := range []struct {

@@ -282,7 +282,9 @@ type Caused struct {
 // CausedBy looks at the next events with any of the tags after a position and up to another, at most limit. It returns
 // those in one of the categories, or in one that begins with a prefix, and the position of the last event that it has
 // looked at. 0: there are no more.
-func (s *Log) CausedBy(ctx context.Context, tenant domain.TenantID, tags, categories, prefixes []string, after, upTo int64, limit int) (caused []Caused, last int64, err error) {
+func (s *Log) CausedBy(
+	ctx context.Context, tenant domain.TenantID, tags, categories, prefixes []string, after, upTo int64, limit int,
+) (caused []Caused, last int64, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		// Each tag adds no more than limit rows, however many events have it.
 		rows, _ := tx.Query(ctx, `

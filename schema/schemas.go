@@ -236,7 +236,8 @@ func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kep
 		return Type{}, false, domain.Errorf(domain.CodeInvalidRequest, "compatibility", "unknown compatibility %q", domain.Clip(string(put.Compatibility), 60))
 	}
 	if put.Version != 0 && (put.Personal == nil || put.Schema != nil || put.Tags != nil || put.Compatibility != "" || put.Upcaster != "") {
-		return Type{}, false, domain.Errorf(domain.CodeInvalidRequest, "version", "only the personal fields of a stored version can change; give personal and version without other fields")
+		return Type{}, false, domain.Errorf(domain.CodeInvalidRequest, "version",
+			"only the personal fields of a stored version can change; give personal and version without other fields")
 	}
 	if put.Schema == nil && (put.Tags == nil && put.Compatibility == "" && put.Personal == nil || put.Upcaster != "") {
 		return Type{}, false, domain.Errorf(domain.CodeInvalidRequest, "schema", "give a schema; only tags, personal fields and the compatibility can be changed without one")

@@ -86,7 +86,7 @@ func benchmarkErasure(b *testing.B, size int) {
 		go func() { stopped <- p.subjects.Run(running) }()
 		step, since := e.Step, began
 		for e.State != subjects.Done {
-			time.Sleep(20 * time.Millisecond)
+			<-time.After(20 * time.Millisecond)
 			e, err = p.subjects.Erasure(ctx, tenant, e.ID)
 			tablestest.Must(b, err)
 			if e.Step != step {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -129,6 +130,9 @@ func (j *job) readUnfinished(ctx context.Context) (err error) {
 
 // eraseMade erases events that the service has made. The step continues before them.
 func (j *job) eraseMade(ctx context.Context, positions []int64) error {
+	if !j.making { // what was skipped before is skipped again in the next turn, so it must not use up this one
+		j.making, j.end = true, time.Now().Add(j.config.turn)
+	}
 	before := positions[0] - 1
 	j.madeAfter = min(j.madeAfter, before)
 	return j.erase(ctx, eventlog.Erasing{Erasure: j.e.ID, Derived: true}, positions, min(j.e.Position, before))

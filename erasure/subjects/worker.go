@@ -210,6 +210,7 @@ type job struct {
 	end        time.Time                                      // of the turn
 	cursors    map[string]int64                               // the versions up to which streams are erased
 	madeAfter  int64                                          // a position before all that eraseMade has erased
+	making     bool                                           // eraseMade has erased something in this turn
 }
 
 // isOver reports whether other tenants should have their turn.

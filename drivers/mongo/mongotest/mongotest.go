@@ -138,7 +138,7 @@ func database(t testing.TB, server string) string {
 	return address.String()
 }
 
-// Rows returns all documents of all collections of a database as text.
+// Rows returns all documents of all collections of a database as text, one a line.
 func Rows(t testing.TB, address string) string {
 	t.Helper()
 	ctx := t.Context()

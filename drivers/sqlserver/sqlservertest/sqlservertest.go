@@ -73,7 +73,7 @@ func Database(t testing.TB, settings ...string) *url.URL {
 	return In(address, name)
 }
 
-// Rows returns all rows of all tables of a database as text.
+// Rows returns all rows of all tables of a database as text, one a line.
 func Rows(t testing.TB, address *url.URL) string {
 	t.Helper()
 	db, err := sql.Open("sqlserver", address.String())
@@ -81,10 +81,11 @@ func Rows(t testing.TB, address *url.URL) string {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	// One row per table, with its rows as JSON.
+	// A statement that gives each row as JSON.
 	var statement sql.NullString
 	err = db.QueryRowContext(t.Context(), `
-		select string_agg(cast(concat('select (select * from ', quotename(schema_name(schema_id)), '.', quotename(name), ' for json path)') as nvarchar(max)), ' union all ')
+		select string_agg(cast(concat('select (select t.* for json path) from ',
+		  quotename(schema_name(schema_id)), '.', quotename(name), ' as t') as nvarchar(max)), ' union all ')
 		from sys.tables`).Scan(&statement)
 	if err != nil {
 		t.Fatal(err)
@@ -99,11 +100,11 @@ func Rows(t testing.TB, address *url.URL) string {
 	defer rows.Close()
 	var all strings.Builder
 	for rows.Next() {
-		var table sql.NullString
-		if err := rows.Scan(&table); err != nil {
+		var row string
+		if err := rows.Scan(&row); err != nil {
 			t.Fatal(err)
 		}
-		all.WriteString(table.String + "\n")
+		all.WriteString(row + "\n")
 	}
 	if err := rows.Err(); err != nil {
 		t.Fatal(err)
