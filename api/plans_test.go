@@ -71,8 +71,8 @@ func TestRefusalsAboveALimit(t *testing.T) {
 	a.send("PUT", "/v1/keys/"+domain.NewUUID().String()+"/limits", object{}).wantProblem(404, domain.CodeNotFound, "")
 	wide := a.send("PUT", path, object{"requests": object{"perSecond": 1000}, "connections": 5}).want(200)
 	equal(t, "the key's new limits", wide.at("limits", "connections"), 5.0)
-	for range 20 {
-		slow.get("/v1/limits").want(200)
+	if policy := slow.get("/v1/limits").header.Get("RateLimit-Policy"); policy != `"key-requests";q=1000;w=1` {
+		t.Errorf("the policy of the new limits is %q", policy)
 	}
 	if got := a.get("/v1/limits"); got.status != 200 || got.header.Get("RateLimit") != "" {
 		t.Errorf("another key is answered %d, with RateLimit %q", got.status, got.header.Get("RateLimit"))

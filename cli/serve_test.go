@@ -69,6 +69,14 @@ func TestTenantsAndKeys(t *testing.T) {
 	if list := must(t, acme, "key", "list"); !strings.Contains(list, "203.0.113.0/24,10.0.0.0/8") || !strings.Contains(list, day) {
 		t.Errorf("the list of keys: %s", list)
 	}
+	must(t, acme, "key", "limit", id, "--requests", "1000:5000")
+	if list := must(t, acme, "key", "list", "-o", "ndjson"); !strings.Contains(list, `"limits":{"requests":{"perSecond":1000,"burst":5000}}`) {
+		t.Errorf("the keys after one was limited: %s", list)
+	}
+	must(t, operator, "key", "limit", id, "--none", "--tenant", "acme")
+	if list := must(t, acme, "key", "list", "-o", "ndjson"); strings.Contains(list, "limits") {
+		t.Errorf("the keys after the limits were removed: %s", list)
+	}
 	rotated := []string{acme[0], "MANIFOLD_KEY=" + strings.TrimSpace(must(t, acme, "key", "rotate", id, "--overlap", "7d"))}
 	must(t, rotated, "export")
 	must(t, reader, "export")
@@ -100,6 +108,8 @@ func TestTenantsAndKeys(t *testing.T) {
 		{[]string{"key", "create", "k", "--tenant", "acme", "--scope", "events:read", "--network", "203.0.113.7"}, "networks[0]: 203.0.113.7 is an address; for only this address, write 203.0.113.7/32"},
 		{[]string{"key", "rotate", "0190d3a4-5b6c-7def-8123-456789abcdef", "--tenant", "acme", "--overlap", "x"}, `--overlap "x" is not a duration in whole seconds`},
 		{[]string{"key", "rotate", "0190d3a4-5b6c-7def-8123-456789abcdef", "--tenant", "acme"}, "not-found"},
+		{[]string{"key", "limit", "0190d3a4-5b6c-7def-8123-456789abcdef", "--tenant", "acme"}, "or --none to remove them"},
+		{[]string{"key", "limit", "0190d3a4-5b6c-7def-8123-456789abcdef", "--tenant", "acme", "--none"}, "not-found"},
 		{[]string{"key", "revoke", "0190d3a4-5b6c-7def-8123-456789abcdef", "--tenant", "acme"}, "not-found"},
 	} {
 		if o := run(t, operator, nil, refused.args...); o.code != 1 || !strings.Contains(o.err, refused.want) {

@@ -1556,10 +1556,10 @@ type NewSchema struct {
 	// Tags An expression of `event`, in its newest form, that gives a tag, a list of tags, or null. It may read `data`, `metadata`, `stream`, `category`, `key` and `type`. An empty one removes it. Without it, that of the type stays.
 	Tags *string `json:"tags,omitempty"`
 
-	// Personal JSON Pointers to the personal data in an event of the newest version: what erasing a person sets to null. An empty one means all data. None: everything is erased, with the metadata. Without it, those of the version before stay.
+	// Personal JSON Pointers to the personal data in an event of the newest version, or of `version`: what erasing a person sets to null. An empty one means all data. None: everything is erased, with the metadata. Without it, those of the version before stay.
 	Personal *[]string `json:"personal,omitempty"`
 
-	// Version An older version that gets `personal`; the request has nothing else then. The fields of one version do not count for events of another. Without it, the newest one.
+	// Version An older version that gets `personal`, which is then required, and the only other field. The fields of one version do not apply to events of another. Without it, the newest one.
 	//
 	// Examples: 1
 	Version int64 `json:"version,omitempty"`
@@ -4981,8 +4981,10 @@ type ClientInterface interface {
 
 	// LimitKeyWithBody Set the limits of a key of the caller's tenant
 	//
-	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+	// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+	// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+	// that replaced it.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4991,8 +4993,10 @@ type ClientInterface interface {
 
 	// LimitKey Set the limits of a key of the caller's tenant
 	//
-	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+	// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+	// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+	// that replaced it.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6326,8 +6330,10 @@ type ClientInterface interface {
 
 	// LimitTenantKeyWithBody Set the limits of a tenant's key
 	//
-	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+	// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+	// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+	// that replaced it.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -6336,8 +6342,10 @@ type ClientInterface interface {
 
 	// LimitTenantKey Set the limits of a tenant's key
 	//
-	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+	// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+	// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+	// that replaced it.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7380,8 +7388,10 @@ func (c *Client) RevokeKey(ctx context.Context, keyId KeyId, reqEditors ...Reque
 
 // LimitKeyWithBody Set the limits of a key of the caller's tenant
 //
-// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+// that replaced it.
 //
 // Takes any type of body and a specified content type.
 //
@@ -7400,8 +7410,10 @@ func (c *Client) LimitKeyWithBody(ctx context.Context, keyId KeyId, contentType 
 
 // LimitKey Set the limits of a key of the caller's tenant
 //
-// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+// that replaced it.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -10165,8 +10177,10 @@ func (c *Client) RevokeTenantKey(ctx context.Context, tenantId TenantId, keyId K
 
 // LimitTenantKeyWithBody Set the limits of a tenant's key
 //
-// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+// that replaced it.
 //
 // Takes any type of body and a specified content type.
 //
@@ -10185,8 +10199,10 @@ func (c *Client) LimitTenantKeyWithBody(ctx context.Context, tenantId TenantId, 
 
 // LimitTenantKey Set the limits of a tenant's key
 //
-// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+// that replaced it.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -20368,8 +20384,10 @@ type ClientWithResponsesInterface interface {
 
 	// LimitKeyWithBodyWithResponse Set the limits of a key of the caller's tenant
 	//
-	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+	// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+	// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+	// that replaced it.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -20378,8 +20396,10 @@ type ClientWithResponsesInterface interface {
 
 	// LimitKeyWithResponse Set the limits of a key of the caller's tenant
 	//
-	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+	// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+	// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+	// that replaced it.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -21869,8 +21889,10 @@ type ClientWithResponsesInterface interface {
 
 	// LimitTenantKeyWithBodyWithResponse Set the limits of a tenant's key
 	//
-	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+	// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+	// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+	// that replaced it.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -21879,8 +21901,10 @@ type ClientWithResponsesInterface interface {
 
 	// LimitTenantKeyWithResponse Set the limits of a tenant's key
 	//
-	// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-	// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+	// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+	// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+	// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+	// that replaced it.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -32390,8 +32414,10 @@ func (c *ClientWithResponses) RevokeKeyWithResponse(ctx context.Context, keyId K
 
 // LimitKeyWithBodyWithResponse Set the limits of a key of the caller's tenant
 //
-// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+// that replaced it.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -32406,8 +32432,10 @@ func (c *ClientWithResponses) LimitKeyWithBodyWithResponse(ctx context.Context, 
 
 // LimitKeyWithResponse Set the limits of a key of the caller's tenant
 //
-// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+// that replaced it.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -34755,8 +34783,10 @@ func (c *ClientWithResponses) RevokeTenantKeyWithResponse(ctx context.Context, t
 
 // LimitTenantKeyWithBodyWithResponse Set the limits of a tenant's key
 //
-// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+// that replaced it.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -34771,8 +34801,10 @@ func (c *ClientWithResponses) LimitTenantKeyWithBodyWithResponse(ctx context.Con
 
 // LimitTenantKeyWithResponse Set the limits of a tenant's key
 //
-// Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-// the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+// Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+// moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+// open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+// that replaced it.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

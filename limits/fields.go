@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/manifold-es/manifold/domain"
 )
 
 // Fields returns the values of the header fields RateLimit-Policy and RateLimit for an answer to the caller, as
@@ -32,16 +34,17 @@ func (l *Limiter) Fields(caller Caller, kind Kind) (policy, current string) {
 			if !s.ofTenant() {
 				name = "key-" + name
 			}
-			left := math.Floor(max(s.tokens[i].left, 0) + s.tokens[i].free)
+			burst := min(rate.Burst, domain.MaxBurst) // earlier releases have stored larger ones
+			left := min(math.Floor(max(s.tokens[i].left, 0)+s.tokens[i].free), float64(burst))
 			if s.asked.IsZero() {
-				left = float64(rate.Burst)
+				left = float64(burst)
 			}
-			missing := float64(rate.Burst) - left
+			missing := float64(burst) - left
 			if left == 0 {
 				missing = 1 // as Retry-After has it
 			}
-			window := (rate.Burst + rate.PerSecond - 1) / rate.PerSecond
-			policies = append(policies, fmt.Sprintf(`"%s";q=%d;w=%d%s`, name, rate.Burst, window, unit))
+			window := (burst + rate.PerSecond - 1) / rate.PerSecond
+			policies = append(policies, fmt.Sprintf(`"%s";q=%d;w=%d%s`, name, burst, window, unit))
 			states = append(states, fmt.Sprintf(`"%s";r=%.0f;t=%d`, name, left, ceilSeconds(untilTokens(missing, rate))))
 		}
 	}

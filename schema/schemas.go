@@ -266,41 +266,41 @@ func (s *Schemas) Put(ctx context.Context, tenant domain.TenantID, put Put) (kep
 		return Type{}, false, err
 	}
 	newest := int64(len(before.Versions))
-	var latest Version // or the older one that put is about
+	var target Version // that put is about: the newest, or an older one
 	switch {
 	case put.Version < 0 || put.Version > newest:
 		return Type{}, false, domain.Errorf(domain.CodeNotFound, "version", "%s has no schema of version %d; the newest is %d", put.Type, put.Version, newest)
 	case put.Version > 0:
-		latest = before.Versions[put.Version-1]
+		target = before.Versions[put.Version-1]
 	case newest > 0:
-		latest = before.Newest()
+		target = before.Newest()
 	}
 	if put.Schema == nil {
 		if newest == 0 {
 			return Type{}, false, domain.Errorf(domain.CodeNotFound, "", "%s has no schema; put one first, or together with the tags", put.Type)
 		}
-		put.Schema = latest.Schema
+		put.Schema = target.Schema
 	}
 	compatibility := before.Compatibility
 	if put.Compatibility != "" {
 		compatibility = put.Compatibility
 	}
 	of := Type{Name: put.Type, Compatibility: compatibility}
-	version := Version{Number: latest.Number, Schema: put.Schema, By: put.By}
+	version := Version{Number: target.Number, Schema: put.Schema, By: put.By}
 	if put.Personal != nil {
 		version.Personal = *put.Personal
 	}
 	if newest > 0 {
-		samePersonal := put.Personal == nil || slices.Equal(*put.Personal, latest.Personal)
+		samePersonal := put.Personal == nil || slices.Equal(*put.Personal, target.Personal)
 		if put.Personal == nil {
-			version.Personal = latest.Personal
+			version.Personal = target.Personal
 		}
 		switch {
-		case equalTexts(latest.Schema, put.Schema):
+		case equalTexts(target.Schema, put.Schema):
 			if version.Schema = nil; compatibility == before.Compatibility && put.Upcaster == "" && samePersonal && (put.Tags == nil || *put.Tags == before.Tags) {
 				return before, false, nil
 			}
-			if put.Upcaster != "" && newest > 1 && !latest.Breaking {
+			if put.Upcaster != "" && newest > 1 && !target.Breaking {
 				return Type{}, false, domain.Errorf(domain.CodeConflict, "upcaster",
 					"version %d of %s already exists, and is compatible with the version before: events that name no version have its form, so none needs converting", newest, put.Type)
 			}

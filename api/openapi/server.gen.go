@@ -1570,10 +1570,10 @@ type NewSchema struct {
 	// Tags An expression of `event`, in its newest form, that gives a tag, a list of tags, or null. It may read `data`, `metadata`, `stream`, `category`, `key` and `type`. An empty one removes it. Without it, that of the type stays.
 	Tags *string `json:"tags,omitempty"`
 
-	// Personal JSON Pointers to the personal data in an event of the newest version: what erasing a person sets to null. An empty one means all data. None: everything is erased, with the metadata. Without it, those of the version before stay.
+	// Personal JSON Pointers to the personal data in an event of the newest version, or of `version`: what erasing a person sets to null. An empty one means all data. None: everything is erased, with the metadata. Without it, those of the version before stay.
 	Personal *[]string `json:"personal,omitempty"`
 
-	// Version An older version that gets `personal`; the request has nothing else then. The fields of one version do not count for events of another. Without it, the newest one.
+	// Version An older version that gets `personal`, which is then required, and the only other field. The fields of one version do not apply to events of another. Without it, the newest one.
 	//
 	// Examples: 1
 	Version int64 `json:"version,omitempty"`

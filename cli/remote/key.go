@@ -38,7 +38,7 @@ tenant, which needs a key with the scope tenant:admin.`,
 }
 
 // keyScopes are the scopes of tenants' keys, for messages.
-const keyScopes = "events:append, events:read, events:consume, documents:read, projections:write, subscriptions:write, tenant:admin, audit:read, subjects:erase and subjects:read"
+const keyScopes = "events:append, events:read, events:consume, commands:send, documents:read, projections:write, subscriptions:write, tenant:admin, audit:read, subjects:erase and subjects:read"
 
 func keyCreate(to *connection, of *string) *cobra.Command {
 	var scopes, networks []string
@@ -191,16 +191,20 @@ func keyRotate(to *connection, of *string) *cobra.Command {
 
 func keyLimit(to *connection, of *string) *cobra.Command {
 	var limited limitsFlags
+	none := false
 	command := &cobra.Command{
 		Use:     "limit ID",
 		Short:   "Replace a key's limits",
-		Long:    "Replace a key's limits, which are within those of its tenant. Without flags, the key has none of its own.",
-		Example: `  manifold key limit 0190d3a4-1111-7def-8123-456789abcdef --requests 50,100`,
+		Long:    "Replace all of a key's limits, which are within those of its tenant. With --none, the key has none of its own.",
+		Example: `  manifold key limit 0190d3a4-1111-7def-8123-456789abcdef --requests 50:100`,
 		Args:    cobra.ExactArgs(1),
 		RunE: to.run(func(ctx context.Context, c *call) error {
 			body, err := limited.limits()
 			if err != nil {
 				return err
+			}
+			if none != (body == client.Limits{}) {
+				return errors.New("give all limits that the key shall have, or --none to remove them")
 			}
 			return done(ofTenant(ctx, c, *of,
 				func() (*http.Response, error) { return c.LimitKey(ctx, c.args[0], body) },
@@ -208,6 +212,7 @@ func keyLimit(to *connection, of *string) *cobra.Command {
 		}),
 	}
 	limited.bind(command)
+	command.Flags().BoolVar(&none, "none", false, "remove the key's own limits")
 	return command
 }
 

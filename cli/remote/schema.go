@@ -57,7 +57,7 @@ func schemaPut(to *connection) *cobra.Command {
 		Long: `Add a version of a type's schema. It must be compatible with the versions before, unless an upcaster converts events of the newest
 version. If the newest version is the same, nothing is added. With --upcaster, the schema and an upcaster from the version before are
 stored together. With --tags, an expression derives tags for events of the type, with or without a schema in the request. Each version
-has its own personal fields: with --personal and --version, an older one gets them.`,
+has its own personal fields: use --version to set those of an older one.`,
 		Example: `  manifold schema put OrderPlaced -f order-placed.json
   manifold schema put OrderPlaced -f order-placed.json --upcaster order-placed.cel --rebuild
   manifold schema put OrderPlaced --tags '"customer:" + event.data.customer'

@@ -808,9 +808,9 @@ export interface NewSchema {
   compatibility?: SchemaCompatibility;
   /** An expression of `event`, in its newest form, that gives a tag, a list of tags, or null. It may read `data`, `metadata`, `stream`, `category`, `key` and `type`. An empty one removes it. Without it, that of the type stays. */
   tags?: string;
-  /** JSON Pointers to the personal data in an event of the newest version: what erasing a person sets to null. An empty one means all data. None: everything is erased, with the metadata. Without it, those of the version before stay. */
+  /** JSON Pointers to the personal data in an event of the newest version, or of `version`: what erasing a person sets to null. An empty one means all data. None: everything is erased, with the metadata. Without it, those of the version before stay. */
   personal?: string[];
-  /** An older version that gets `personal`; the request has nothing else then. The fields of one version do not count for events of another. Without it, the newest one. */
+  /** An older version that gets `personal`, which is then required, and the only other field. The fields of one version do not apply to events of another. Without it, the newest one. */
   version?: number;
   /** The upcaster from the version before this one. The version is then a breaking one, and need not be compatible. */
   upcaster?: NewUpcaster;
@@ -4530,8 +4530,10 @@ export abstract class Operations {
   /**
    * Set the limits of a tenant's key.
    *
-   * Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-   * the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+   * Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+   * moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+   * open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+   * that replaced it.
    */
   limitTenantKey(tenantId: UUID, keyId: UUID, body: Limits, options: CallOptions = {}): Promise<Key> {
     return this.send(operations.limitTenantKey, [tenantId, keyId], options, body);
@@ -4571,8 +4573,10 @@ export abstract class Operations {
   /**
    * Set the limits of a key of the caller's tenant.
    *
-   * Replaces the key's limits; `{}` removes them. Every process uses the new ones within moments, for open connections from
-   * the next request of the key on. A key that was rotated has its own limits, and so does the key that replaced it.
+   * Replaces the key's limits; `{}` removes them. Every process applies the new ones to requests and new connections within
+   * moments. An open connection follows with the key's next request. If the key had no limits before or has none now, an
+   * open connection keeps what it began with until it ends. A key that was rotated has its own limits, and so does the key
+   * that replaced it.
    */
   limitKey(keyId: UUID, body: Limits, options: CallOptions = {}): Promise<Key> {
     return this.send(operations.limitKey, [keyId], options, body);

@@ -81,10 +81,10 @@ func Rows(t testing.TB, address *url.URL) string {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	// A statement that gives each row as JSON.
+	// A statement that gives each row as JSON. The inner query makes one document of one row.
 	var statement sql.NullString
 	err = db.QueryRowContext(t.Context(), `
-		select string_agg(cast(concat('select (select t.* for json path) from ',
+		select string_agg(cast(concat('select (select t.* for json path, without_array_wrapper) from ',
 		  quotename(schema_name(schema_id)), '.', quotename(name), ' as t') as nvarchar(max)), ' union all ')
 		from sys.tables`).Scan(&statement)
 	if err != nil {
