@@ -202,6 +202,7 @@ func TestDocumentedRequestsWork(t *testing.T) {
 	testRebuilds(t, &documented, a)
 	equal(t, "the state after catching up", documented.run(a, "catchUpProjection", 200).at("lagEvents"), 0)
 	documented.run(operator, "listMembers", 200)
+	documented.run(operator, "listEgresses", 200)
 	documented.run(operator, "getAllLag", 200)
 	documented.run(a, "resetProjection", 200, 409)
 	testUpcasters(t, &documented, a)

@@ -224,7 +224,7 @@ func (c setup) start(t testing.TB) *world {
 	background.Go(func() { _ = erasures.Run(ctx) })
 	w.audit = audit.New(audit.Config{Append: s.Append, Log: logger, Every: time.Hour})
 	config := api.Config{
-		Log: s.Log, Appends: schemas, Schemas: schemas, Keys: keys, KeyTables: s.KeyTables, LimitTables: s.LimitTables, UsageTables: s.UsageTables, Limits: limiter, Tenants: s.TenantTables, Members: s.MemberTables, Aggregates: states, Commands: aggregate.NewCommands(states, schemas, nil),
+		Log: s.Log, Appends: schemas, Schemas: schemas, Keys: keys, KeyTables: s.KeyTables, LimitTables: s.LimitTables, UsageTables: s.UsageTables, Limits: limiter, Tenants: s.TenantTables, Members: s.MemberTables, Births: s.GroupTables, Aggregates: states, Commands: aggregate.NewCommands(states, schemas, nil),
 		Projections: catalog, Rebuilds: rebuilds, Upcasters: upcasters, Follower: tails, Groups: groups, Webhooks: hooks, Retention: removal, Subjects: erasures, Reports: reports, Totals: sums, Seals: s.SealTables, Signing: s.SigningKeys, Audit: w.audit,
 		Ready:   func(ctx context.Context) []api.Check { return []api.Check{{Name: "database", Err: s.Ping(ctx)}} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "manifold_up 1\n") }),

@@ -228,7 +228,7 @@ var roleOf = map[string]auth.Role{
 	"listSkippedEvents": auth.RoleRead, "listParkedDocuments": auth.RoleRead,
 	"listRebuilds": auth.RoleRead, "getRebuild": auth.RoleRead, "listRebuildTenants": auth.RoleRead, "watchRebuild": auth.RoleRead,
 	"listUpcasters": auth.RoleRead, "getUpcaster": auth.RoleRead, "previewUpcaster": auth.RoleRead,
-	"getTotals": auth.RoleRead, "listMembers": auth.RoleRead, "listCursors": auth.RoleRead, "getLag": auth.RoleRead, "getAllLag": auth.RoleRead,
+	"getTotals": auth.RoleRead, "listMembers": auth.RoleRead, "listEgresses": auth.RoleRead, "listCursors": auth.RoleRead, "getLag": auth.RoleRead, "getAllLag": auth.RoleRead,
 	"listTenants": auth.RoleRead, "getTenant": auth.RoleRead, "listTenantKeys": auth.RoleRead, "whoami": auth.RoleRead,
 	"listPlans": auth.RoleRead, "getPlan": auth.RoleRead, "getTenantLimits": auth.RoleRead, "exportUsage": auth.RoleRead, "listSigningKeys": auth.RoleRead,
 

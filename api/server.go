@@ -66,6 +66,7 @@ type Config struct {
 	UsageTables *usage.Postgres
 	Tenants     *tenant.Tenants
 	Members     *members.Postgres
+	Births      *group.Postgres // knows which egresses were declared
 	Aggregates  *aggregate.States
 	Commands    *aggregate.Commands
 	Projections *projection.Catalog

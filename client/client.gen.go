@@ -890,6 +890,66 @@ type DocumentList struct {
 	Explanation *Explanation `json:"explanation,omitempty"`
 }
 
+// Egress Settings are those of the process that started last. An egress that no live process has in its configuration has none: its groups stay, and hold their events.
+type Egress struct {
+	Name string `json:"name"`
+
+	// Removing The configuration has `remove`: a process removes its groups.
+	Removing bool   `json:"removing,omitempty"`
+	Kind     string `json:"kind,omitempty"`
+
+	// Addresses Hosts and ports of the broker.
+	Addresses []string `json:"addresses,omitempty"`
+
+	// Topic The topic, or the subject of NATS, with its placeholders.
+	Topic string `json:"topic,omitempty"`
+
+	// Tenants Missing for all tenants.
+	Tenants []UUID `json:"tenants,omitempty"`
+
+	// Categories Missing for all.
+	Categories []string `json:"categories,omitempty"`
+
+	// Types Missing for all.
+	Types []string `json:"types,omitempty"`
+
+	// Query Matches the events that any of its items matches.
+	Query  *Query `json:"query,omitempty"`
+	Filter string `json:"filter,omitempty"`
+
+	// Processes The live processes that have it in their configuration, by start time. Each publishes the events of its share of the tenants.
+	Processes []EgressProcess `json:"processes"`
+}
+
+// EgressList defines model for EgressList.
+type EgressList struct {
+	Egresses []Egress `json:"egresses"`
+}
+
+// EgressProcess defines model for EgressProcess.
+type EgressProcess struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id UUID `json:"id"`
+
+	// Name The host's name and where the process listens.
+	Name string `json:"name"`
+
+	// Up The broker answered the last request.
+	Up bool `json:"up"`
+
+	// Error Why events wait: the broker's error or, if it answers, the error of the tenant that has failed for the longest time.
+	Error      string     `json:"error,omitempty"`
+	ErrorSince *time.Time `json:"errorSince,omitempty"`
+
+	// Failing How many tenants' last attempts failed, although the broker answers.
+	Failing int `json:"failing"`
+
+	// WaitingSince Since when the oldest event has waited, if that is 5 seconds or more.
+	WaitingSince *time.Time `json:"waitingSince,omitempty"`
+}
+
 // Erasure defines model for Erasure.
 type Erasure struct {
 	// Id 36 characters, with hyphens.
@@ -4663,6 +4723,15 @@ type ClientInterface interface {
 	// Corresponds with GET /readyz (the `Readyz` operationId).
 	Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListEgresses List the egresses, which publish events to message brokers
+	//
+	// The egresses of the live processes' configurations, and those that a process has had and that were not removed. How far
+	// each tenant's group of an egress has come is in `GET /v1/admin/lag`: the consumer `egress.NAME`. Processes report changes
+	// every second. A process of an earlier release reports nothing.
+	//
+	// Corresponds with GET /v1/admin/egresses (the `ListEgresses` operationId).
+	ListEgresses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetAllLag Get the lag of all tenants' groups and projections
 	//
 	// By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
@@ -6730,6 +6799,25 @@ func (c *Client) Contract(ctx context.Context, reqEditors ...RequestEditorFn) (*
 // Corresponds with GET /readyz (the `Readyz` operationId).
 func (c *Client) Readyz(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReadyzRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListEgresses List the egresses, which publish events to message brokers
+//
+// The egresses of the live processes' configurations, and those that a process has had and that were not removed. How far
+// each tenant's group of an egress has come is in `GET /v1/admin/lag`: the consumer `egress.NAME`. Processes report changes
+// every second. A process of an earlier release reports nothing.
+//
+// Corresponds with GET /v1/admin/egresses (the `ListEgresses` operationId).
+func (c *Client) ListEgresses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListEgressesRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -10989,6 +11077,33 @@ func NewReadyzRequest(server string) (*http.Request, error) {
 	}
 
 	operationPath := fmt.Sprintf("/readyz")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListEgressesRequest constructs an http.Request for the ListEgresses method
+func NewListEgressesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/admin/egresses")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -20026,6 +20141,17 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /readyz (the `Readyz` operationId).
 	ReadyzWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReadyzResponse, error)
 
+	// ListEgressesWithResponse List the egresses, which publish events to message brokers
+	//
+	// The egresses of the live processes' configurations, and those that a process has had and that were not removed. How far
+	// each tenant's group of an egress has come is in `GET /v1/admin/lag`: the consumer `egress.NAME`. Processes report changes
+	// every second. A process of an earlier release reports nothing.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/admin/egresses (the `ListEgresses` operationId).
+	ListEgressesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListEgressesResponse, error)
+
 	// GetAllLagWithResponse Get the lag of all tenants' groups and projections
 	//
 	// By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
@@ -22493,6 +22619,54 @@ func (r ReadyzResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ReadyzResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListEgressesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EgressList
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListEgressesResponse) GetJSON200() *EgressList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListEgressesResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListEgressesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListEgressesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListEgressesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListEgressesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -31858,6 +32032,23 @@ func (c *ClientWithResponses) ReadyzWithResponse(ctx context.Context, reqEditors
 	return ParseReadyzResponse(rsp)
 }
 
+// ListEgressesWithResponse List the egresses, which publish events to message brokers
+//
+// The egresses of the live processes' configurations, and those that a process has had and that were not removed. How far
+// each tenant's group of an egress has come is in `GET /v1/admin/lag`: the consumer `egress.NAME`. Processes report changes
+// every second. A process of an earlier release reports nothing.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/admin/egresses (the `ListEgresses` operationId).
+func (c *ClientWithResponses) ListEgressesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListEgressesResponse, error) {
+	rsp, err := c.ListEgresses(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListEgressesResponse(rsp)
+}
+
 // GetAllLagWithResponse Get the lag of all tenants' groups and projections
 //
 // By tenant, as `GET /v1/lag` has them. The tenants are read one after the other, so a page may be short, or empty, while its
@@ -35476,6 +35667,39 @@ func ParseReadyzResponse(rsp *http.Response) (*ReadyzResponse, error) {
 			return nil, err
 		}
 		response.JSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListEgressesResponse parses an HTTP response from a ListEgressesWithResponse call
+func ParseListEgressesResponse(rsp *http.Response) (*ListEgressesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListEgressesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EgressList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
 
 	}
 

@@ -67,6 +67,21 @@ func (e Egress) TenantIDs() []domain.TenantID {
 	return ids
 }
 
+// Addresses returns the hosts and ports of the broker. It leaves out everything else in a URL, such as credentials.
+func (e Egress) Addresses() []string {
+	var all []string
+	for _, address := range slices.Concat(e.URLs, e.Brokers) {
+		_, rest, ok := strings.Cut(address, "://")
+		if !ok {
+			rest = address
+		}
+		host, _, _ := strings.Cut(rest[strings.LastIndex(rest, "@")+1:], "/")
+		host, _, _ = strings.Cut(host, "?")
+		all = append(all, host)
+	}
+	return all
+}
+
 // check reports settings that cannot work. It passes refuse the setting's name within the egress.
 func (e Egress) check(refuse func(setting, format string, args ...any)) {
 	for _, text := range e.Tenants {

@@ -35,6 +35,14 @@ func TestEgress(t *testing.T) {
 	}
 }
 
+func TestEgressAddressesHaveNoCredentials(t *testing.T) {
+	t.Parallel()
+	e := config.Egress{URLs: []string{"nats://me:secret@a:4222/x?token=secret", "tls://b"}, Brokers: []string{"me:secret@c:9092", "d:9092"}}
+	if got := strings.Join(e.Addresses(), " "); got != "a:4222 b c:9092 d:9092" {
+		t.Errorf("the addresses are %s", got)
+	}
+}
+
 func TestEgressThatCannotWork(t *testing.T) {
 	t.Parallel()
 	const nats = `kind: nats, urls: ["nats://a:4222"], subject: a`

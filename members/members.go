@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -17,7 +18,9 @@ type Member struct {
 	Name      string // for people: the host's name and the listen address
 	Version   string // of the program
 	StartedAt time.Time
-	AliveAt   time.Time // the last sign of life, by the database's clock
+	// Egresses are what Announce records besides the sign of life. Nil leaves what it recorded last.
+	Egresses []domain.EgressReport
+	AliveAt  time.Time // the last sign of life, by the database's clock
 
 	// Connected reports whether the database holds a connection of the process, if that is known; see
 	// pg.Config.Member.
@@ -60,12 +63,13 @@ const (
 
 // Config configures Members. Store and Log are required.
 type Config struct {
-	Store   Store
-	ID      domain.MemberID // of this process; zero: a new one
-	Name    func() string   // for people: the host's name and where the process listens; asked when Run begins
-	Version string          // of the program
-	Changed func()          // called when Owns or Died may have changed; must return soon; may be nil
-	Log     *slog.Logger
+	Store    Store
+	ID       domain.MemberID              // of this process; zero: a new one
+	Name     func() string                // for people: the host's name and where the process listens; asked when Run begins
+	Version  string                       // of the program
+	Egresses func() []domain.EgressReport // of this process; nil: none
+	Changed  func()                       // called when Owns or Died may have changed; must return soon; may be nil
+	Log      *slog.Logger
 
 	Beat, Dead, StepDown time.Duration // for tests; 0: the constants above
 }
@@ -83,6 +87,7 @@ type Members struct {
 
 	// Only Run uses these.
 	tenants   []domain.TenantID        // as last read
+	egresses  []domain.EgressReport    // as last recorded; nil: unknown
 	connected map[domain.MemberID]bool // whose connections were seen since this process last lost its own
 }
 
@@ -159,7 +164,8 @@ func (m *Members) Run(ctx context.Context) error {
 				if reads {
 					read = time.Now()
 				}
-				sending.Go(func() { m.announce(beating, joined, reads, answers) })
+				recorded := m.egresses
+				sending.Go(func() { m.announce(beating, joined, reads, recorded, answers) })
 			}
 			next.Reset(m.config.Beat)
 		case a := <-answers:
@@ -169,10 +175,12 @@ func (m *Members) Run(ctx context.Context) error {
 					m.config.Log.Warn("this process cannot announce itself; trying again", "error", a.err)
 				}
 				failing, read = true, time.Time{}
+				m.egresses = nil
 				m.connected = nil // all connections may have ended together, as when the database restarts
 				continue
 			}
 			failing, joined = false, true
+			m.egresses = a.egresses
 			// The time counts from the moment of sending: the database recorded the sign of life no earlier.
 			if left := m.config.StepDown - time.Since(a.sent); left > 0 {
 				down.Reset(left)
@@ -185,13 +193,14 @@ func (m *Members) Run(ctx context.Context) error {
 }
 
 type answer struct {
-	sent    time.Time
-	alive   []Member
-	tenants *[]domain.TenantID // nil: they were not read
-	err     error
+	sent     time.Time
+	alive    []Member
+	tenants  *[]domain.TenantID    // nil: they were not read
+	egresses []domain.EgressReport // as they were recorded
+	err      error
 }
 
-func (m *Members) announce(ctx context.Context, joined, reads bool, answers chan<- answer) {
+func (m *Members) announce(ctx context.Context, joined, reads bool, recorded []domain.EgressReport, answers chan<- answer) {
 	ctx, cancel := context.WithTimeout(ctx, m.config.StepDown)
 	defer cancel()
 	var a answer
@@ -203,7 +212,14 @@ func (m *Members) announce(ctx context.Context, joined, reads bool, answers chan
 		if reads {
 			a.tenants = new([]domain.TenantID)
 		}
-		a.alive, a.err = m.config.Store.Announce(ctx, m.self, m.config.Dead, a.tenants)
+		self := m.self
+		if m.config.Egresses != nil {
+			a.egresses = m.config.Egresses()
+			if recorded == nil || !reflect.DeepEqual(a.egresses, recorded) {
+				self.Egresses = a.egresses
+			}
+		}
+		a.alive, a.err = m.config.Store.Announce(ctx, self, m.config.Dead, a.tenants)
 	}
 	answers <- a
 }

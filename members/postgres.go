@@ -2,8 +2,10 @@ package members
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,12 +31,22 @@ func (s *Postgres) Join(ctx context.Context, member Member) error {
 // times. Members that have been silent for an hour are removed. If tenants is not nil, Announce sets it to all tenants
 // with a log, in order. Audit logs are not tenants.
 func (s *Postgres) Announce(ctx context.Context, member Member, within time.Duration, tenants *[]domain.TenantID) ([]Member, error) {
+	var egresses *string
+	if member.Egresses != nil {
+		text, err := json.Marshal(member.Egresses)
+		if err != nil {
+			return nil, fmt.Errorf("encode the egresses of a member: %w", err)
+		}
+		// PostgreSQL has no NUL in texts, and a broker's error must not keep a process from its sign of life.
+		egresses = new(strings.ReplaceAll(string(text), `\u0000`, `\ufffd`))
+	}
 	var batch pgx.Batch
 	batch.Queue("begin")
 	batch.Queue(`
-		insert into members as m (member_id, name, version) values ($1, $2, $3)
-		on conflict (member_id) do update set name = excluded.name, version = excluded.version, alive_at = excluded.alive_at`,
-		member.ID, member.Name, member.Version)
+		insert into members as m (member_id, name, version, egresses) values ($1, $2, $3, $4)
+		on conflict (member_id) do update
+		set name = excluded.name, version = excluded.version, alive_at = excluded.alive_at, egresses = coalesce(excluded.egresses, m.egresses)`,
+		member.ID, member.Name, member.Version, egresses)
 	batch.Queue("delete from members m where m.alive_at < now() - make_interval(secs => $1)", membersKept.Seconds())
 	var alive []Member
 	queueMembers(&batch, within, &alive)
@@ -92,6 +104,23 @@ func (s *Postgres) Members(ctx context.Context, within time.Duration) (alive []M
 		return nil, pg.Unavailable(fmt.Errorf("list the members: %w", err))
 	}
 	return alive, nil
+}
+
+// Egresses returns what the members with a sign of life within the given time have reported about their egresses, in the
+// order in which the members started. Processes of earlier releases report nothing.
+func (s *Postgres) Egresses(ctx context.Context, within time.Duration) ([]domain.ProcessEgresses, error) {
+	rows, _ := s.db.System.Query(ctx, `
+		select m.member_id, m.name, m.egresses from members m
+		where m.egresses is not null and m.alive_at >= now() - make_interval(secs => $1) order by m.started_at, m.member_id`, within.Seconds())
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.ProcessEgresses, error) {
+		var p domain.ProcessEgresses
+		err := row.Scan((*[16]byte)(&p.Member), &p.Name, &p.Reports)
+		return p, err
+	})
+	if err != nil {
+		return nil, pg.Unavailable(fmt.Errorf("list the egresses: %w", err))
+	}
+	return all, nil
 }
 
 // Leave removes a member. Removing a member that does not exist is no error.

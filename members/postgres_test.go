@@ -43,6 +43,20 @@ func TestMembers(t *testing.T) {
 		t.Errorf("the tenants are %v, want %v without its audit log", tenants, tenant)
 	}
 
+	// What a process reports about its egresses stays until it reports something else.
+	one.Egresses = []domain.EgressReport{{Name: "orders", Kind: "nats", EgressState: domain.EgressState{Error: "refused\x00", ErrorSince: before}}}
+	_, err = s.Announce(t.Context(), one, within, nil)
+	tablestest.Must(t, err)
+	one.Egresses = nil
+	_, err = s.Announce(t.Context(), one, within, nil)
+	tablestest.Must(t, err)
+	reported, err := s.Egresses(t.Context(), within)
+	tablestest.Must(t, err)
+	if len(reported) != 1 || reported[0].Member != one.ID || reported[0].Name != one.Name || len(reported[0].Reports) != 1 ||
+		reported[0].Reports[0].Error != "refused\ufffd" || !reported[0].Reports[0].ErrorSince.Equal(before) {
+		t.Errorf("reported were %+v", reported)
+	}
+
 	again := members.Member{ID: domain.NewMemberID(), Name: two.Name, Version: "v2"}
 	tablestest.Must(t, s.Join(t.Context(), again))
 	alive, err = s.Announce(t.Context(), again, within, nil)

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/manifold-es/manifold/client"
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/service"
@@ -111,7 +112,24 @@ func TestEgressOfAWorker(t *testing.T) {
 		return status == http.StatusOK && checkpoint == last
 	})
 
+	// Any process lists it for the operator, also when no process has it in its configuration any longer.
+	operator := as(t, web, operatorKey)
+	egresses := func() []client.Egress {
+		listed, err := operator.ListEgressesWithResponse(ctx)
+		if err != nil || listed.JSON200 == nil {
+			t.Fatalf("list the egresses: %v, %s", err, listed.Body)
+		}
+		return listed.JSON200.Egresses
+	}
+	eventually(t, "the web process lists it", func() bool {
+		all := egresses()
+		return len(all) == 1 && all[0].Kind == config.EgressNATS && "nats://"+all[0].Addresses[0] == url && len(all[0].Processes) == 1 && all[0].Processes[0].Up
+	})
+
 	stop(t, worker)
+	if all := egresses(); len(all) != 1 || all[0].Name != "orders" || len(all[0].Processes) != 0 {
+		t.Errorf("without a process the egresses are %+v", all)
+	}
 	c.Egress = map[string]config.Egress{"orders": {Remove: true}}
 	start(t, c)
 	eventually(t, "the group is gone", func() bool {

@@ -145,7 +145,7 @@ func (p *Process) wireAPI(e Extensions, appends appender, commands *aggregate.Co
 	var err error
 	p.api, err = api.New(api.Config{
 		Log: p.store.Log, Appends: appends, Commands: commands, Keys: p.keys, KeyTables: p.store.KeyTables, LimitTables: p.store.LimitTables, UsageTables: p.store.UsageTables, Tenants: p.store.TenantTables,
-		Members: p.store.MemberTables, Aggregates: p.states, Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters, Schemas: p.schemas,
+		Members: p.store.MemberTables, Births: p.store.GroupTables, Aggregates: p.states, Projections: p.catalog, Rebuilds: p.rebuilds, Upcasters: p.upcasters, Schemas: p.schemas,
 		Limits: p.limiter, Follower: p.tails, Groups: p.groups, Webhooks: p.webhooks, Retention: p.retention, Subjects: p.subjects, Reports: p.reports, Totals: p.totals, Seals: p.store.SealTables, Signing: p.store.SigningKeys, Audit: p.audit, Address: listen.ClientAddress,
 		Tokens: p.tokens, SignIns: p.signIns(),
 		Docs: e.Docs, Ready: p.checks, Metrics: p.metrics.Handler(), AdminMetrics: p.admin != nil, AdminOperator: p.config.Admin.Exclusive, Known: listen.Known, TenantRequests: p.config.Limits.TenantRequests, Logger: p.log, Tracer: p.tracer,

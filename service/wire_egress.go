@@ -37,11 +37,23 @@ func (p *Process) wireEgress() (sources []consume.Source, err error) {
 	}
 	p.metrics.CollectEgress(func(yield func(egress string, up bool, lag time.Duration)) {
 		for _, one := range p.egresses {
-			state := one.State()
-			yield(one.Name(), state.Up, state.Lag)
+			state, lag := one.State(), time.Duration(0)
+			if !state.WaitingSince.IsZero() {
+				lag = time.Since(state.WaitingSince)
+			}
+			yield(one.Name(), state.Up, lag)
 		}
 	})
 	return sources, nil
+}
+
+// reportEgresses returns the egresses of this process.
+func (p *Process) reportEgresses() []domain.EgressReport {
+	reports := make([]domain.EgressReport, len(p.egresses))
+	for i, one := range p.egresses {
+		reports[i] = one.Report()
+	}
+	return reports
 }
 
 // egressLabel precedes the process's id in the labels of members of an egress's groups.
@@ -95,7 +107,7 @@ func (p *Process) newEgress(name string, of config.Egress) (*egress.Egress, erro
 		if err != nil {
 			return nil, fmt.Errorf("urls: %w", err)
 		}
-		c.Broker = broker
+		c.Broker, c.Kind, c.Addresses = broker, of.Kind, of.Addresses()
 	default:
 		c.Topic, c.Alphabet = of.Topic, kafka.Alphabet
 		if err := kafka.CheckTopic(of.Topic); err != nil {
@@ -108,7 +120,7 @@ func (p *Process) newEgress(name string, of config.Egress) (*egress.Egress, erro
 		if err != nil {
 			return nil, fmt.Errorf("brokers: %w", err)
 		}
-		c.Broker = broker
+		c.Broker, c.Kind, c.Addresses = broker, of.Kind, of.Addresses()
 	}
 	p.undo = append(p.undo, c.Broker.Close)
 	return egress.New(c)

@@ -45,6 +45,7 @@ func (p *Process) wireProjections(e Extensions) error {
 	})
 	p.members = members.New(members.Config{
 		Store: p.store.MemberTables, ID: p.id, Name: p.memberName, Version: Version(), Changed: p.rebalance, Log: p.log,
+		Egresses: p.reportEgresses,
 	})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Owns: p.members.Owns, Ceiling: p.config.Limits.ProjectionCeiling,

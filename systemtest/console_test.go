@@ -106,6 +106,8 @@ func browseConsole(t *testing.T, folder string) {
 	c := configuration(pgtest.Database(t))
 	c.Admin.Listen = "none" // so that the operator signs in at the same address
 	c.Webhooks.Allow = []string{"127.0.0.0/8"}
+	// Nothing listens on this port.
+	c.Egress = map[string]config.Egress{"warehouse": {Kind: config.EgressNATS, URLs: []string{"nats://127.0.0.1:1"}, Subject: "manifold.{category}.{key}", Categories: []string{"order"}}}
 	provider := oidctest.Start(t)
 	c.Issuers = map[string]config.Issuer{"company": {
 		Issuer: provider.URL, Audience: []string{"manifold"}, TenantClaim: "tenant", Grants: []config.ClaimScopes{{Scopes: []string{"documents:read"}}},
@@ -122,14 +124,17 @@ func browseConsole(t *testing.T, folder string) {
 	var limited client.CreatedKey
 	u.must(t, http.StatusCreated, &limited, "POST", "/v1/keys", client.NewKey{Name: "limited", Scopes: []string{string(auth.ScopeDocumentsRead)}})
 
+	var second client.CreatedKey
+	u.must(t, http.StatusCreated, &second, "POST", "/v1/keys", client.NewKey{Name: "second", Scopes: []string{string(auth.ScopeSubjectsErase), string(auth.ScopeSubjectsRead)}})
+
 	given, err := json.Marshal(map[string]string{
 		"url": "http://" + string(at.(fixed)), "browser": browser, "profile": t.TempDir(),
-		"provider": provider.URL, "key": u.key, "limitedKey": limited.Key, "operatorKey": operatorKey, "tenant": tenant,
+		"provider": provider.URL, "key": u.key, "limitedKey": limited.Key, "secondKey": second.Key, "operatorKey": operatorKey, "tenant": tenant,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // it takes half a minute on an idle machine
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // an erasure takes two minutes, the rest half a minute on an idle machine
 	defer cancel()
 	run := exec.CommandContext(ctx, node, "console.test.mjs", string(given))
 	run.Dir = folder
@@ -180,6 +185,7 @@ func fillForConsole(t *testing.T, u user) {
 		}
 		u.must(t, call.status, nil, call.method, call.path, body)
 	}
+	u.must(t, http.StatusCreated, nil, "POST", "/v1/streams/customer-17/events", []byte(`[{"type":"CustomerRegistered","data":{"email":"ada@example.com"},"tags":["subject:c-17"]}]`))
 	var received client.Deliveries
 	u.must(t, http.StatusOK, &received, "POST", "/v1/subscriptions/mail/receive", []byte(`{"batch":3}`))
 	for _, delivery := range received.Deliveries {

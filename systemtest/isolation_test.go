@@ -278,6 +278,7 @@ var tries = map[string]try{
 	"createTenant":     {body: text(`{"name":"third-of-%s"}`), status: []int{201}},
 	"listTenants":      {status: []int{200}},
 	"listMembers":      {status: []int{200}},
+	"listEgresses":     {status: []int{200}},
 	"getAllLag":        {status: []int{200}},
 	"listAllDocuments": {status: []int{200}, own: true}, // these two are of the shared projection everyones
 	"getTotals":        {query: "?per=key", status: []int{200}},
@@ -341,7 +342,7 @@ var sequence = []string{
 	"whoami", "getSignIn", "createKey", "listKeys", "limitKey", "rotateKey", "revokeKey", "createTenantKey", "listTenantKeys", "limitTenantKey", "rotateTenantKey", "revokeTenantKey", "redactEvent",
 	"putPlan", "getPlan", "listPlans", "putTenantLimits", "getTenantLimits", "getLimits", "getUsage", "exportUsage", "deletePlan",
 	"getCheckpoint", "getInclusionProof", "getConsistencyProof", "getLeaves", "rotateSigningKeys", "listSigningKeys",
-	"createTenant", "listAllDocuments", "getTotals", "getAllLag", "listTenants", "listMembers", "getTenant", "changeTenant",
+	"createTenant", "listAllDocuments", "getTotals", "getAllLag", "listTenants", "listMembers", "listEgresses", "getTenant", "changeTenant",
 	"livez", "readyz", "metrics", "contract", "docs", "docsErrors",
 	"deleteWebhook", "deleteRetention", "deleteProjection", "deleteAggregate", "deleteTenant",
 }

@@ -836,6 +836,66 @@ type DocumentList struct {
 	Explanation *Explanation `json:"explanation,omitempty"`
 }
 
+// Egress Settings are those of the process that started last. An egress that no live process has in its configuration has none: its groups stay, and hold their events.
+type Egress struct {
+	Name string `json:"name"`
+
+	// Removing The configuration has `remove`: a process removes its groups.
+	Removing bool   `json:"removing,omitempty"`
+	Kind     string `json:"kind,omitempty"`
+
+	// Addresses Hosts and ports of the broker.
+	Addresses []string `json:"addresses,omitempty"`
+
+	// Topic The topic, or the subject of NATS, with its placeholders.
+	Topic string `json:"topic,omitempty"`
+
+	// Tenants Missing for all tenants.
+	Tenants []UUID `json:"tenants,omitempty"`
+
+	// Categories Missing for all.
+	Categories []string `json:"categories,omitempty"`
+
+	// Types Missing for all.
+	Types []string `json:"types,omitempty"`
+
+	// Query Matches the events that any of its items matches.
+	Query  *Query `json:"query,omitempty"`
+	Filter string `json:"filter,omitempty"`
+
+	// Processes The live processes that have it in their configuration, by start time. Each publishes the events of its share of the tenants.
+	Processes []EgressProcess `json:"processes"`
+}
+
+// EgressList defines model for EgressList.
+type EgressList struct {
+	Egresses []Egress `json:"egresses"`
+}
+
+// EgressProcess defines model for EgressProcess.
+type EgressProcess struct {
+	// Id 36 characters, with hyphens.
+	//
+	// Examples: 0190d3a4-7c1e-7b52-9d3f-5a6b7c8d9e0f
+	Id UUID `json:"id"`
+
+	// Name The host's name and where the process listens.
+	Name string `json:"name"`
+
+	// Up The broker answered the last request.
+	Up bool `json:"up"`
+
+	// Error Why events wait: the broker's error or, if it answers, the error of the tenant that has failed for the longest time.
+	Error      string `json:"error,omitempty"`
+	ErrorSince *Time  `json:"errorSince,omitempty"`
+
+	// Failing How many tenants' last attempts failed, although the broker answers.
+	Failing int `json:"failing"`
+
+	// WaitingSince Since when the oldest event has waited, if that is 5 seconds or more.
+	WaitingSince *Time `json:"waitingSince,omitempty"`
+}
+
 // Erasure defines model for Erasure.
 type Erasure struct {
 	// Id 36 characters, with hyphens.
@@ -4388,6 +4448,9 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	add("GET", "/v1/admin/members", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeListMembers, operations.ListMembers)
 	})
+	add("GET", "/v1/admin/egresses", func(ctx echo.Context, caller C) error {
+		return answer(ctx, caller, decodeListEgresses, operations.ListEgresses)
+	})
 	add("POST", "/v1/tickets", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeCreateTicket, operations.CreateTicket)
 	})
@@ -4622,6 +4685,10 @@ func Register[C any](operations Operations[C], add func(method, path string, han
 	add("GET", "/v1/whoami", func(ctx echo.Context, caller C) error {
 		return answer(ctx, caller, decodeWhoami, operations.Whoami)
 	})
+}
+
+// ListEgressesRequest is the decoded request of an operation.
+type ListEgressesRequest struct {
 }
 
 // GetAllLagRequest is the decoded request of an operation.
@@ -5365,6 +5432,9 @@ type WhoamiRequest struct {
 
 // Operations has a method for each operation. C is the type of its callers. The response to an error is ignored.
 type Operations[C any] interface {
+	// ListEgresses List the egresses, which publish events to message brokers
+	// (GET /v1/admin/egresses)
+	ListEgresses(ctx context.Context, caller C, request ListEgressesRequest) (*Response, error)
 	// GetAllLag Get the lag of all tenants' groups and projections
 	// (GET /v1/admin/lag)
 	GetAllLag(ctx context.Context, caller C, request GetAllLagRequest) (*Response, error)
@@ -5767,6 +5837,10 @@ type Operations[C any] interface {
 	// Whoami Get the caller's tenant and scopes
 	// (GET /v1/whoami)
 	Whoami(ctx context.Context, caller C, request WhoamiRequest) (*Response, error)
+}
+
+func decodeListEgresses(ctx echo.Context) (request ListEgressesRequest, err error) {
+	return request, err
 }
 
 func decodeGetAllLag(ctx echo.Context) (request GetAllLagRequest, err error) {

@@ -11,7 +11,7 @@ import "github.com/spf13/cobra"
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		tenantCommand(), planCommand(), keyCommand(), projectionCommand(), diffCommand(), applyCommand(), rebuildCommand(), publishCommand(),
-		eventsCommand(), tailCommand(), auditCommand(), groupCommand(), webhookCommand(), lagCommand(), usageCommand(), totalsCommand(), upcasterCommand(), schemaCommand(), typesCommand(), retentionCommand(), subjectCommand(),
+		eventsCommand(), tailCommand(), auditCommand(), groupCommand(), webhookCommand(), lagCommand(), egressCommand(), usageCommand(), totalsCommand(), upcasterCommand(), schemaCommand(), typesCommand(), retentionCommand(), subjectCommand(),
 		outboxCommand(), reportsCommand(), redactCommand(), importCommand(), exportCommand(), aggregateCommand(), commandCommand(),
 		appendCommand(), getCommand(), snapshotCommand(), topCommand(), verifyCommand(), signingKeysCommand(), whoamiCommand(), loginCommand(), logoutCommand(), profileCommand(),
 	}

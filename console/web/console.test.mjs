@@ -27,6 +27,7 @@ async function accessible(page) {
 /** Every page, by a link that leads there, with words that it shows when it is complete. */
 const [event] = (await api("GET", "/v1/streams/order-1")).events;
 const [rebuild] = (await api("GET", "/v1/projections/orders/rebuilds")).rebuilds;
+const audited = (await api("GET", "/audit/v1/streams/$all?direction=backward&count=1&types=ActionDone")).events[0];
 const pages = [
   ["", "has stopped at an event"],
   ["/events", "older ones follow"],
@@ -47,6 +48,12 @@ const pages = [
   ["/delivery/groups/mail?tab=dead-letters", "the address is unknown"],
   ["/delivery/groups/mail?tab=events", "Next"],
   ["/delivery/webhooks/crm", "Rotate"],
+  ["/delivery/groups/egress.warehouse", "Members"],
+  ["/audit", "createKey"],
+  ["/audit?action=putWebhook&outcome=ActionDone", "putWebhook"],
+  [`/audit?event=${audited.id}`, "Began"],
+  ["/people", "Nobody's data was erased yet."],
+  ["/proof", "manifold verify --checkpoint log.checkpoint"],
   ["/admin", "heartbeat"],
   ["/admin/usage?days=7&figure=documents", "documents on "],
   ["/admin/schemas/OrderPlaced", "Compatibility"],
@@ -161,6 +168,135 @@ async function operator() {
   await page.locator("td a ::-p-text(acme)").click();
   await says(page, "Stored events");
   await accessible(page);
+  await context.close();
+}
+
+/** An operator sees which broker does not answer, and how far each tenant is. A tenant sees its own group alone. */
+async function egress() {
+  const context = await browser.createBrowserContext();
+  for (const [width, scheme] of [[1440, "light"], [390, "dark"]]) {
+    const page = await open(context, { width, scheme });
+    await signedIn(page, given.operatorKey, "/delivery");
+    await says(page, "Broker does not answer");
+    await says(page, "127.0.0.1:1");
+    await accessible(page);
+    await page.locator("td a ::-p-text(warehouse)").click();
+    await says(page, "Does not answer");
+    await says(page, "acme");
+    expect(`the egress's address is ${page.url()}`, page.url().endsWith("/console/delivery/egresses/warehouse"));
+    await accessible(page);
+    for (const [path, text] of [["/audit", "createTenant"], ["/proof", "Signing keys"]]) {
+      await page.goto(`${given.url}/console${path}`);
+      await says(page, text);
+      await accessible(page);
+    }
+    const links = await page.$$eval("nav a", (all) => all.map((link) => link.textContent.trim()));
+    expect(`an operator sees ${links}`, !links.includes("People") && links.includes("Delivery"));
+    await page.close();
+  }
+  await context.close();
+}
+
+/** The audit log is filtered, followed and read: what was done, by whom, and what changed. */
+async function auditLog() {
+  const context = await browser.createBrowserContext();
+  const page = await open(context);
+  await signedIn(page, given.key, "/audit?live=1");
+  await says(page, "Live");
+  await api("PUT", "/v1/retention/probe", { maxAge: 86400 });
+  await api("PUT", "/v1/retention/probe", { maxAge: 172800 });
+  await says(page, "putRetention");
+  await page.locator("::-p-aria([name='Action'][role='textbox'])").fill("putRetention");
+  await page.locator("form button ::-p-text(Show)").click();
+  await page.waitForFunction(() => new URLSearchParams(location.search).get("action") === "putRetention");
+  await page.locator(".virtual li a").click();
+  await says(page, "Changes");
+  await says(page, "/maxAge");
+  await says(page, "172800");
+  await accessible(page);
+  await page.locator("aside a ::-p-text(Started at)").click();
+  await says(page, "Done at");
+  await page.locator("aside dd a ::-p-text(all)").click();
+  await page.waitForFunction(() => new URLSearchParams(location.search).get("actor")?.startsWith("key:"));
+  await page.locator("button ::-p-text(Export …)").click();
+  await says(page, "--actor key:");
+  await accessible(page);
+  await context.close();
+}
+
+/** A person's events are exported, an erasure is tried, requested, approved by another key, watched and receipted. */
+async function erasing() {
+  const context = await browser.createBrowserContext();
+  const page = await open(context);
+  const press = (page, text) => page.locator(`button ::-p-text(${text})`).click();
+  const fill = (page, label, text) => page.locator(`::-p-aria([name='${label}'][role='textbox'])`).fill(text);
+  await signedIn(page, given.key, "/people");
+  await keepSaved(page);
+  await fill(page, "Id, as in the tag subject:ID", "c-17");
+  await press(page, "Export events");
+  await page.waitForFunction(() => window.saved);
+  const exported = await page.evaluate(() => window.saved);
+  expect(`the export is ${exported}`, JSON.parse(exported).data.email === "ada@example.com");
+  await press(page, "Show what would be erased");
+  await says(page, "1 CustomerRegistered");
+  await fill(page, "Reason, without personal data: it is kept", "request 4711");
+  await page.locator("label ::-p-text(somebody else has approved)").click();
+  await accessible(page);
+  await press(page, "Erase …");
+  await fill(page, "Type c-17 to confirm", "c-17");
+  await page.locator("dialog button ::-p-text(Erase)").click();
+  await says(page, "Nothing is erased until another person or key approves it");
+  expect(`the person's id is in ${page.url()}`, /\/console\/people\/erasures\/[0-9a-f-]{36}$/.test(page.url()));
+  await accessible(page);
+
+  const others = await browser.createBrowserContext();
+  const other = await open(others, { width: 390, scheme: "dark" });
+  await signedIn(other, given.secondKey, new URL(page.url()).pathname.slice("/console".length));
+  await press(other, "Approve …");
+  await other.locator("dialog button ::-p-text(Approve)").click();
+  await says(other, "Progress");
+  await accessible(other);
+  const erasure = new URL(page.url()).pathname.split("/").at(-1); // it takes longer than a page may wait
+  for (let left = 240, now; left > 0 && now?.state !== "done"; left--) {
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    now = await api("GET", `/v1/erasures/${erasure}`);
+    expect(`the erasure is ${JSON.stringify(now)}`, left > 1 || now.state === "done");
+  }
+  await says(other, "Save the receipt");
+  await accessible(other);
+  await keepSaved(other);
+  await press(other, "Save the receipt");
+  await other.waitForFunction(() => window.saved);
+  const receipt = await other.evaluate(() => window.saved);
+  expect(`the receipt is ${receipt}`, receipt.includes("request 4711") && !receipt.includes("c-17"));
+  await other.goto(`${given.url}/console/people`);
+  await says(other, "request 4711");
+  await accessible(other);
+  await Promise.all([context.close(), others.close()]);
+}
+
+/** A live tail whose key expires leads to the sign-in, and continues from its position with the key that replaces it. */
+async function expiringTail() {
+  const context = await browser.createBrowserContext();
+  const page = await open(context, { quiet: true });
+  const category = "expiring";
+  const append = (events) => api("POST", `/v1/streams/${category}-1/events`, events.map((n) => ({ type: "Ticked", data: { n } })));
+  await append([1, 2, 3]);
+  const { key, id } = await api("POST", "/v1/keys", { name: "expiring", scopes: ["events:read"] });
+  await signedIn(page, key, `/events?category=${category}&live=1`);
+  await says(page, "Live");
+  await append([4]);
+  await says(page, "4 events");
+  const { key: renewed } = await api("POST", `/v1/keys/${id}/rotate`, { overlap: 1 });
+  await says(page, "no longer accepts this key: it has expired");
+  await accessible(page);
+  // More than the page of history that a new list would begin with.
+  await append(Array.from({ length: 300 }, (_, i) => 5 + i));
+  await page.type("input[type=password]", renewed);
+  await page.keyboard.press("Enter");
+  await says(page, "304 events");
+  await append([305]);
+  await says(page, "305 events");
   await context.close();
 }
 
@@ -420,8 +556,10 @@ async function documentation(width, scheme) {
 
 try {
   await Promise.all([everyPage(1440, "light", true), everyPage(390, "dark", false)]);
-  await Promise.all([signingIn(), signingInWithProvider(), keyboardAndScopes(), operator(), command(), definition(), newcomer(), documents(), liveTail()]);
+  await Promise.all([signingIn(), signingInWithProvider(), keyboardAndScopes(), operator(), egress(), auditLog(), erasing(), expiringTail(), command(), definition(), newcomer(), documents(), liveTail()]);
   await Promise.all([documentation(1440, "light"), documentation(420, "dark")]);
+} catch (error) {
+  problems.push(error.stack);
 } finally {
   await browser.close();
 }

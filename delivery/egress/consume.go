@@ -29,6 +29,11 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 		if !h.published || ctx.Err() != nil {
 			e.gate.release()
 		}
+		if ctx.Err() != nil {
+			e.noteAttempt(tenant, nil) // another process continues
+		} else {
+			e.noteAttempt(tenant, err)
+		}
 	}()
 	ready, err := e.prepare(ctx, tenant)
 	if err != nil {

@@ -129,8 +129,8 @@ func TestFailureSeeksToTheFirstMissingEvent(t *testing.T) {
 	p := b.Start(t, of(s))
 	b.Append(t, b.Tenants[0], "order-1", "order-1", "order-1", "order-2")
 	egresstest.Until(t, "it was tried several times", func() bool { return s.asked() > 4 })
-	if lag := p.Egress.State(); !lag.Up || lag.Lag == 0 {
-		t.Errorf("the state is %+v", lag)
+	if state := p.Egress.State(); !state.Up || state.WaitingSince.IsZero() {
+		t.Errorf("the state is %+v", state)
 	}
 	if q := partitionOf(t, b, b.Tenants[0]); q.Checkpoint != 1 {
 		t.Errorf("the checkpoint is %d", q.Checkpoint)
@@ -154,7 +154,7 @@ func TestFailureSeeksToTheFirstMissingEvent(t *testing.T) {
 	if len(seen) != 5 {
 		t.Errorf("stored are %s", s.places())
 	}
-	egresstest.Until(t, "nothing waits", func() bool { return p.Egress.State().Lag == 0 })
+	egresstest.Until(t, "nothing waits", func() bool { return p.Egress.State().WaitingSince.IsZero() })
 }
 
 // While the broker is down, one tenant at a time tries, after growing pauses. The events wait in the log.
@@ -169,6 +169,9 @@ func TestUnreachableBrokerIsTriedSeldom(t *testing.T) {
 		b.Append(t, tenant, "order-1", "order-1")
 	}
 	egresstest.Until(t, "it is known to be down", func() bool { return !p.Egress.State().Up })
+	if state := p.Egress.State(); !strings.Contains(state.Error, "no route") || state.ErrorSince.IsZero() || state.Failing != 0 {
+		t.Errorf("the state of a broker that does not answer is %+v", state)
+	}
 	egresstest.Until(t, "it was tried again", func() bool { return s.asked() >= tenants+5 })
 	before := s.asked()
 	for range 50 { // a second with pauses of 200 ms
@@ -182,7 +185,7 @@ func TestUnreachableBrokerIsTriedSeldom(t *testing.T) {
 	if s.count() != 2*tenants {
 		t.Errorf("%d messages are stored", s.count())
 	}
-	egresstest.Until(t, "it is known to be up", func() bool { return p.Egress.State().Up && p.Egress.State().Lag == 0 })
+	egresstest.Until(t, "it is known to be up", func() bool { return p.Egress.State() == domain.EgressState{Up: true} })
 }
 
 // Two processes working for the same tenants take turns: one does not publish while the other does.
@@ -234,9 +237,12 @@ func TestLagEndsWithTheTenant(t *testing.T) {
 			config.Owns = func(domain.TenantID) bool { return ours.Load() }
 			config.Active = func(context.Context, domain.TenantID) (bool, error) { return active.Load(), nil }
 			p := b.Start(t, config)
-			egresstest.Until(t, "it waits", func() bool { return p.Egress.State().Lag > 0 })
+			egresstest.Until(t, "it waits", func() bool {
+				state := p.Egress.State()
+				return !state.WaitingSince.IsZero() && state.Failing == 1 && strings.Contains(state.Error, "no such topic") && !state.ErrorSince.IsZero()
+			})
 			leave(t, b, p, &ours, &active)
-			egresstest.Until(t, "it waits no more", func() bool { return p.Egress.State().Lag == 0 })
+			egresstest.Until(t, "it waits no more", func() bool { return p.Egress.State() == domain.EgressState{Up: true} })
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ type Config struct {
 	Topic     string    // a template with the placeholders {tenant}, {category}, {key} and {type}
 	Alphabet  Alphabet  // of the values in Topic
 	Broker    Broker
+	Kind      string   // of broker, for reports
+	Addresses []string // of the broker, without credentials; for reports
 	// Remove makes the egress remove its groups, tenant by tenant, instead of publishing.
 	Remove bool
 
@@ -69,6 +72,9 @@ const (
 	justJoined     = 5 * time.Second  // time in which other processes may not know a new member's process yet
 )
 
+// reportWaiting is how long an event has waited before a report says so.
+const reportWaiting = 5 * time.Second
+
 // receiveBytes is the maximum size of a receive.
 const receiveBytes = 8 << 20
 
@@ -93,6 +99,14 @@ type Egress struct {
 	mu      sync.Mutex
 	ready   map[domain.TenantID]struct{}  // tenants whose group is up to date or was removed
 	waiting map[domain.TenantID]time.Time // since when an event waits for the broker to accept it
+	outage  failure                       // of the broker; zero while it answers
+	failing map[domain.TenantID]failure   // tenants whose last attempt failed although the broker answered
+}
+
+// failure is why events are not published, and since when.
+type failure struct {
+	reason string
+	since  time.Time
 }
 
 // New returns an Egress. Its error names the invalid setting: topic or filter.
@@ -118,7 +132,7 @@ func New(config Config) (*Egress, error) {
 	e := &Egress{
 		config: config, gate: gate{least: config.PauseMin, most: max(config.PauseMin, config.PauseMax)}, group: domain.ServiceGroup(domain.ServiceEgress, config.Name), memory: semaphore.NewWeighted(int64(max(config.Bytes, receiveBytes))),
 		of:    make(map[domain.TenantID]struct{}, len(config.Tenants)),
-		ready: make(map[domain.TenantID]struct{}), waiting: make(map[domain.TenantID]time.Time),
+		ready: make(map[domain.TenantID]struct{}), waiting: make(map[domain.TenantID]time.Time), failing: make(map[domain.TenantID]failure),
 	}
 	for _, tenant := range config.Tenants {
 		e.of[tenant] = struct{}{}
@@ -184,25 +198,58 @@ func (e *Egress) Consumers(_ context.Context, tenant domain.TenantID) ([]consume
 	return []consume.Consumer{{Name: e.group, Run: func(ctx context.Context) (time.Time, error) { return run(ctx, tenant) }}}, nil
 }
 
-// State is the state of an egress, for metrics.
-type State struct {
-	Up  bool          // the broker answered the last request
-	Lag time.Duration // how long the oldest waiting event known to this process has waited; 0: none
-}
-
-// State returns the state of the egress.
-func (e *Egress) State() State {
+// State returns the state of the egress in this process.
+func (e *Egress) State() domain.EgressState {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := State{Up: e.gate.open()}
-	for tenant, since := range e.waiting {
-		if e.config.Owns != nil && !e.config.Owns(tenant) {
-			delete(e.waiting, tenant) // another process has taken the tenant over during a pause
-			continue
+	e.forgetForeignTenants()
+	s := domain.EgressState{Up: e.gate.open(), Error: e.outage.reason, ErrorSince: e.outage.since, Failing: len(e.failing)}
+	for _, since := range e.waiting {
+		if s.WaitingSince.IsZero() || since.Before(s.WaitingSince) {
+			s.WaitingSince = since
 		}
-		s.Lag = max(s.Lag, time.Since(since))
+	}
+	if s.Error != "" {
+		return s
+	}
+	for _, f := range e.failing {
+		if s.ErrorSince.IsZero() || f.since.Before(s.ErrorSince) {
+			s.Error, s.ErrorSince = f.reason, f.since
+		}
 	}
 	return s
+}
+
+// forgetForeignTenants forgets what is known of tenants that another process has taken over during a pause. The caller
+// holds the lock.
+func (e *Egress) forgetForeignTenants() {
+	if e.config.Owns == nil {
+		return
+	}
+	foreign := func(tenant domain.TenantID) bool { return !e.config.Owns(tenant) }
+	maps.DeleteFunc(e.waiting, func(tenant domain.TenantID, _ time.Time) bool { return foreign(tenant) })
+	maps.DeleteFunc(e.failing, func(tenant domain.TenantID, _ failure) bool { return foreign(tenant) })
+}
+
+// Report returns the settings and the state of the egress. While events are published at once, it stays the same.
+func (e *Egress) Report() domain.EgressReport {
+	c := &e.config
+	if c.Remove {
+		return domain.EgressReport{Name: c.Name, Remove: true, EgressState: domain.EgressState{Up: true}}
+	}
+	s := e.State()
+	if time.Since(s.WaitingSince) < reportWaiting {
+		s.WaitingSince = time.Time{}
+	}
+	tenants := make([]string, len(c.Tenants))
+	for i, tenant := range c.Tenants {
+		tenants[i] = tenant.String()
+	}
+	return domain.EgressReport{
+		Name: c.Name, Kind: c.Kind, Addresses: c.Addresses, Topic: c.Topic, Tenants: tenants,
+		Categories: c.Selection.Categories, Types: c.Selection.Types, Query: c.Selection.Query, Filter: c.Selection.Filter,
+		EgressState: s,
+	}
 }
 
 // noteWaiting records since when a tenant's next event has waited.
@@ -221,8 +268,38 @@ func (e *Egress) clearWaiting(tenant domain.TenantID) {
 	delete(e.waiting, tenant)
 }
 
+// noteAttempt records how an attempt to publish a tenant's events ended.
+func (e *Egress) noteAttempt(tenant domain.TenantID, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err == nil {
+		delete(e.failing, tenant)
+		return
+	}
+	since := time.Now()
+	if before, ok := e.failing[tenant]; ok {
+		since = before.since
+	}
+	e.failing[tenant] = failure{consume.Truncate(err.Error(), domain.MaxReasonBytes), since}
+}
+
+// noteOutage records that the broker does not answer, or with nil that it does.
+func (e *Egress) noteOutage(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case err == nil:
+		e.outage = failure{}
+	case e.outage.since.IsZero():
+		e.outage = failure{consume.Truncate(err.Error(), domain.MaxReasonBytes), time.Now()}
+	default:
+		e.outage.reason = consume.Truncate(err.Error(), domain.MaxReasonBytes)
+	}
+}
+
 // up records that the broker has answered.
 func (e *Egress) up() {
+	e.noteOutage(nil)
 	if e.gate.succeeded() {
 		e.config.Log.Info("the broker answers again", "egress", e.config.Name)
 	}
@@ -230,6 +307,7 @@ func (e *Egress) up() {
 
 // down records that the broker has not answered, and returns when to try again.
 func (e *Egress) down(err error) time.Time {
+	e.noteOutage(err)
 	first, again := e.gate.failed(time.Now())
 	if first {
 		e.config.Log.Warn("the broker does not answer; retrying", "egress", e.config.Name, "error", err)

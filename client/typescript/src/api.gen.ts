@@ -1089,6 +1089,47 @@ export interface MemberList {
   members: Member[];
 }
 
+/** Settings are those of the process that started last. An egress that no live process has in its configuration has none: its groups stay, and hold their events. */
+export interface Egress {
+  name: string;
+  /** The configuration has `remove`: a process removes its groups. */
+  removing?: boolean;
+  kind?: "nats" | "kafka";
+  /** Hosts and ports of the broker. */
+  addresses?: string[];
+  /** The topic, or the subject of NATS, with its placeholders. */
+  topic?: string;
+  /** Missing for all tenants. */
+  tenants?: UUID[];
+  /** Missing for all. */
+  categories?: string[];
+  /** Missing for all. */
+  types?: string[];
+  query?: Query;
+  filter?: string;
+  /** The live processes that have it in their configuration, by start time. Each publishes the events of its share of the tenants. */
+  processes: EgressProcess[];
+}
+
+export interface EgressProcess {
+  id: UUID;
+  /** The host's name and where the process listens. */
+  name: string;
+  /** The broker answered the last request. */
+  up: boolean;
+  /** Why events wait: the broker's error or, if it answers, the error of the tenant that has failed for the longest time. */
+  error?: string;
+  errorSince?: string;
+  /** How many tenants' last attempts failed, although the broker answers. */
+  failing: number;
+  /** Since when the oldest event has waited, if that is 5 seconds or more. */
+  waitingSince?: string;
+}
+
+export interface EgressList {
+  egresses: Egress[];
+}
+
 export interface Document {
   id: string;
   /** Of the last event applied to it. */
@@ -2384,6 +2425,7 @@ export const operations = {
   listAllDocuments: { method: "GET", path: "/v1/admin/projections/{name}/documents", query: ["filter", "tenant", "fields", "pageSize", "pageToken"], repeatable: true },
   getTotals: { method: "GET", path: "/v1/admin/totals/{name}", query: ["per", "tenant", "keyPrefix", "pageSize", "pageToken"], repeatable: true },
   listMembers: { method: "GET", path: "/v1/admin/members", repeatable: true },
+  listEgresses: { method: "GET", path: "/v1/admin/egresses", repeatable: true },
   followAll: { method: "GET", path: "/v1/subscribe/$all", query: ["from", "types", "query", "filter", "ticket"], headers: { lastEventId: "Last-Event-ID" }, repeatable: true, raw: true },
   followStream: { method: "GET", path: "/v1/subscribe/streams/{streamId}", query: ["from", "types", "query", "filter", "ticket"], headers: { lastEventId: "Last-Event-ID" }, repeatable: true, raw: true },
   followCategory: { method: "GET", path: "/v1/subscribe/categories/{category}", query: ["from", "types", "query", "filter", "ticket"], headers: { lastEventId: "Last-Event-ID" }, repeatable: true, raw: true },
@@ -3794,6 +3836,17 @@ export abstract class Operations {
   /** List the processes that work on projections. */
   listMembers(options: CallOptions = {}): Promise<MemberList> {
     return this.send(operations.listMembers, [], options);
+  }
+
+  /**
+   * List the egresses, which publish events to message brokers.
+   *
+   * The egresses of the live processes' configurations, and those that a process has had and that were not removed. How far
+   * each tenant's group of an egress has come is in `GET /v1/admin/lag`: the consumer `egress.NAME`. Processes report changes
+   * every second. A process of an earlier release reports nothing.
+   */
+  listEgresses(options: CallOptions = {}): Promise<EgressList> {
+    return this.send(operations.listEgresses, [], options);
   }
 
   /**

@@ -2,9 +2,12 @@ import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { Icon, type IconName } from "./icons";
 import { Admin } from "./pages/admin";
 import { Delivery } from "./pages/delivery";
+import { Audit } from "./pages/audit";
 import { Events } from "./pages/events";
 import { Home } from "./pages/home";
+import { People } from "./pages/people";
 import { Projections } from "./pages/projections";
+import { Proof } from "./pages/proof";
 import { Rebuilds } from "./pages/rebuilds";
 import { Streams } from "./pages/streams";
 import { go, href, Link, usePlace } from "./router";
@@ -30,7 +33,10 @@ const sections: Section[] = [
   { id: "streams", name: "Streams", letter: "s", scopes: ["events:read"], page: Streams },
   { id: "projections", name: "Projections", letter: "p", scopes: ["documents:read", "projections:write", "operator:read"], page: Projections },
   { id: "rebuilds", name: "Rebuilds", letter: "r", scopes: ["documents:read", "projections:write", "operator:read"], page: Rebuilds },
-  { id: "delivery", name: "Delivery", letter: "d", scopes: ["events:read", "events:consume", "subscriptions:write"], page: Delivery },
+  { id: "delivery", name: "Delivery", letter: "d", scopes: ["events:read", "events:consume", "subscriptions:write", "operator:read"], page: Delivery },
+  { id: "audit", name: "Audit log", letter: "u", scopes: ["audit:read", "operator:read"], page: Audit },
+  { id: "people", name: "People", letter: "o", scopes: ["subjects:erase", "subjects:read"], page: People },
+  { id: "proof", name: "Proof", letter: "f", scopes: ["events:read", "audit:read", "tenant:admin", "operator:read"], page: Proof },
   { id: "admin", name: "Administration", letter: "a", scopes: ["tenant:admin", "operator:read", "events:read", "projections:write"], page: Admin },
 ];
 

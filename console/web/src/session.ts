@@ -8,6 +8,8 @@ export interface Session {
   credential: Credential;
   caller: Caller;
   client: Client;
+  /** Calls the operations of the contract that are marked with `x-audit-log` on the audit log. */
+  audit: Client;
 }
 
 export type Scope =
@@ -19,6 +21,9 @@ export type Scope =
   | "projections:write"
   | "subscriptions:write"
   | "tenant:admin"
+  | "audit:read"
+  | "subjects:erase"
+  | "subjects:read"
   | "operator"
   | "operator:operate"
   | "operator:read";
@@ -65,8 +70,9 @@ class Credential {
   }
 }
 
-function clientOf(credential: Credential): Client {
+function clientOf(credential: Credential, prefix = ""): Client {
   return new Client({
+    url: location.origin + prefix,
     key: () => credential.current(),
     retry: { attempts: 3 },
     fetch: async (input, init) => {
@@ -88,7 +94,7 @@ export async function signIn(key: string | Grant, late = false): Promise<void> {
   const caller = await client.whoami();
   if (late && session.value !== before) return;
   take = undefined;
-  session.value = { current: { credential, caller, client } };
+  session.value = { current: { credential, caller, client, audit: clientOf(credential, "/audit") } };
 }
 
 /** Signs out, in every tab. */
@@ -103,7 +109,7 @@ function expire(credential: Credential): void {
   const { current } = session.value;
   if (current?.credential !== credential) return;
   session.value = {
-    reason: current.caller.token ? "Your sign-in has expired. Sign in again." : "The service no longer accepts this key: it was revoked, or its tenant was deleted.",
+    reason: current.caller.token ? "Your sign-in has expired. Sign in again." : "The service no longer accepts this key: it has expired or was revoked, or its tenant was deleted.",
   };
 }
 

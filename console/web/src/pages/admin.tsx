@@ -182,7 +182,7 @@ function Keys({ of: ring, change }: { of: KeyRing; change?: boolean }) {
   );
 }
 
-const grantable: Scope[] = ["events:append", "events:read", "events:consume", "commands:send", "documents:read", "projections:write", "subscriptions:write", "tenant:admin"];
+const grantable: Scope[] = ["events:append", "events:read", "events:consume", "commands:send", "documents:read", "projections:write", "subscriptions:write", "tenant:admin", "audit:read", "subjects:erase", "subjects:read"];
 
 function NewKeyDialog({ create, close }: { create: (key: NewKey) => Promise<void>; close: () => void }) {
   const [name, setName] = useState("");

@@ -1,15 +1,18 @@
 import { useState } from "preact/hooks";
-import type { Client, Subscription, SubscriptionProgress, Webhook, WebhookAttempt } from "../../../../client/typescript/src/index.js";
+import type { Client, Egress, Subscription, SubscriptionProgress, Webhook, WebhookAttempt } from "../../../../client/typescript/src/index.js";
 import { collect, useData } from "../data";
-import { count, plural } from "../format";
+import { count, duration, plural } from "../format";
 import { goQuery, href, Link, usePlace } from "../router";
 import { useMay, useSession } from "../session";
 import { ask, Await, Badge, Button, Code, Dialog, Empty, Facts, Json, messageOf, Panel, Select, Table, Tabs, Time, Title, toast } from "../ui";
 
 export function Delivery() {
   const { path } = usePlace();
+  const may = useMay();
   if (path[1] === "groups" && path[2] !== undefined) return <Group key={path[2]} name={path[2]} />;
   if (path[1] === "webhooks" && path[2] !== undefined) return <WebhookPage key={path[2]} name={path[2]} />;
+  if (path[1] === "egresses" && path[2] !== undefined && may("operator:read")) return <EgressPage key={path[2]} name={path[2]} />;
+  if (may("operator:read")) return <><Title text="Delivery" about="Egresses, which publish events to message brokers" /><Egresses /></>;
   return <Overview />;
 }
 
@@ -36,12 +39,14 @@ function Overview() {
     const { items } = await collect(client.pages(client.listSubscriptions({ signal }), { signal }), (page) => page.subscriptions);
     return items.filter(({ name }) => !name.startsWith("webhook."));
   }, [], { every: 3000 });
+  const own = { ...groups, data: groups.data?.filter(({ name }) => !name.startsWith(egressPrefix)) };
+  const published = groups.data?.filter(({ name }) => name.startsWith(egressPrefix)) ?? [];
   const webhooks = useData((signal) => loadWebhooks(client, signal), [], { every: 3000 });
   return (
     <>
-      <Title text="Delivery" about="Groups of consumers, and webhooks" />
+      <Title text="Delivery" about="Groups of consumers, webhooks, and egress to message brokers" />
       <Panel title="Groups">
-        <Await of={groups} what="groups">
+        <Await of={own} what="groups">
           {(list) => list.length === 0 ? <Empty command="manifold group put send-mail --category order">There is no group yet. Create one, and receive its events:</Empty> : (
             <Table label="Groups" heads={["Name", "State", "Events", "After position", "In flight", "Retrying", "Dead letters"]} rows={list} keyOf={({ name }) => name}
               row={(g) => {
@@ -62,6 +67,118 @@ function Overview() {
                 <Link to={href(["delivery", "webhooks", w.name])}>{w.name}</Link>, <WebhookBadge of={w} />, <span class="url">{w.url}</span>, sourceOf(w), count(w.progress.retrying),
                 w.progress.deadLetters > 0 ? <Badge tone="warn">{count(w.progress.deadLetters)}</Badge> : "0",
               ]} />
+          )}
+        </Await>
+      </Panel>
+      {published.length > 0 && (
+        <Panel title="Egress">
+          <Table label="Egress" heads={["Name", "State", "Events", "After position", "Dead letters"]} rows={published} keyOf={({ name }) => name}
+            row={(g) => {
+              const t = totals(g.progress, g.head);
+              return [
+                <Link to={href(["delivery", "groups", g.name])}>{g.name.slice(egressPrefix.length)}</Link>, <GroupBadge of={g} />, sourceOf(g), `${count(g.head - t.lag)} of ${count(g.head)}`,
+                t.deadLetters > 0 ? <Badge tone="warn">{count(t.deadLetters)}</Badge> : "0",
+              ];
+            }} />
+        </Panel>
+      )}
+    </>
+  );
+}
+
+/** Before the name of an egress in the name of its group. */
+const egressPrefix = "egress.";
+
+const firstEgress = `egress:
+  orders:
+    kind: nats
+    urls: [nats://nats-1.example:4222]
+    subject: manifold.{tenant}.{category}.{key}
+    categories: [order]`;
+
+function Egresses() {
+  const { client } = useSession();
+  const egresses = useData((signal) => client.listEgresses({ signal }), [], { every: 3000 });
+  return (
+    <Panel title="Egress">
+      <Await of={egresses} what="egresses">
+        {({ egresses: list }) => list.length === 0 ? <Empty command={firstEgress}>No egress publishes events to a message broker. Add one to the configuration of all workers:</Empty> : (
+          <Table label="Egresses" heads={["Name", "State", "Broker", "Topic", "Waiting since", "Processes"]} rows={list} keyOf={({ name }) => name}
+            row={(e) => [
+              <Link to={href(["delivery", "egresses", e.name])}>{e.name}</Link>, <EgressBadge of={e} />, <span class="url">{[e.kind, e.addresses?.join(", ")].filter(Boolean).join(" ") || "–"}</span>,
+              e.topic ? <code>{e.topic}</code> : "–", <Waiting of={e} />, count(e.processes.length),
+            ]} />
+        )}
+      </Await>
+    </Panel>
+  );
+}
+
+const failingTenants = ({ processes }: Egress): number => processes.reduce((sum, { failing }) => sum + failing, 0);
+
+function EgressBadge({ of: e }: { of: Egress }) {
+  if (e.processes.length === 0) return <Badge tone="warn">Not configured</Badge>;
+  if (e.removing) return <Badge tone="info">Removing</Badge>;
+  if (e.processes.some(({ up }) => !up)) return <Badge tone="bad">Broker does not answer</Badge>;
+  return failingTenants(e) > 0 ? <Badge tone="bad">Failing for {plural(failingTenants(e), "tenant")}</Badge> : <Badge tone="ok">Healthy</Badge>;
+}
+
+/** Since when the oldest event waits. */
+function Waiting({ of: e }: { of: Egress }) {
+  const oldest = e.processes.flatMap(({ waitingSince }) => waitingSince ?? []).sort()[0];
+  return oldest === undefined ? <>–</> : <Time at={oldest} />;
+}
+
+/** The most tenants of which an egress's page shows the progress. */
+const mostTenants = 200;
+
+function EgressPage({ name }: { name: string }) {
+  const { client } = useSession();
+  const egress = useData(async (signal) => {
+    const found = (await client.listEgresses({ signal })).egresses.find((e) => e.name === name);
+    if (!found) throw new Error(`There is no egress named ${name}.`);
+    return found;
+  }, [name], { every: 3000 });
+  const tenants = useData((signal) => collect(client.pages(client.getAllLag({ pageSize: 100, signal }), { signal }), ({ tenants: page }) => page.flatMap((tenant) => {
+    const lag = tenant.consumers.find((c) => c.kind === "group" && c.name === egressPrefix + name);
+    return lag ? [{ tenant, lag }] : [];
+  }), mostTenants), [name], { every: 10_000 });
+  return (
+    <>
+      <Title text={name} about={<><Link to={href(["delivery"])}>Delivery</Link> · egress</>} />
+      <Await of={egress} what="the egress">
+        {(e) => (
+          <>
+            {e.processes.length === 0 && <p class="problem">No live process has it in its configuration. Its groups remain, and hold their events: configure it again, or with remove: true.</p>}
+            <Facts of={[
+              ["State", <EgressBadge of={e} />], e.kind !== undefined && ["Broker", <span class="url">{e.kind} {e.addresses?.join(", ")}</span>], e.topic !== undefined && [e.kind === "nats" ? "Subject" : "Topic", <code>{e.topic}</code>],
+              ["Events", (e.categories?.join(", ") ?? "the whole log") + (e.types ? `: ${e.types.join(", ")}` : "")], e.filter !== undefined && ["Filter", <code>{e.filter}</code>],
+              e.query !== undefined && ["Query", <code>{JSON.stringify(e.query)}</code>], ["Tenants", e.tenants ? count(e.tenants.length) : "all"], ["Waiting since", <Waiting of={e} />],
+            ]} />
+            <Panel title="Processes">
+              {e.processes.length === 0 ? <p class="muted">None.</p> : (
+                <Table label="Processes" heads={["Process", "Broker", "Failing tenants", "Waiting since", "Error", "Since"]} rows={e.processes} keyOf={({ id }) => id}
+                  row={(p) => [
+                    p.name, p.up ? <Badge tone="ok">Answers</Badge> : <Badge tone="bad">Does not answer</Badge>, count(p.failing), p.waitingSince ? <Time at={p.waitingSince} /> : "–",
+                    p.error ?? "–", p.errorSince ? <Time at={p.errorSince} /> : "–",
+                  ]} />
+              )}
+            </Panel>
+          </>
+        )}
+      </Await>
+      <Panel title="Tenants">
+        <Await of={tenants} what="tenants">
+          {({ items, more }) => items.length === 0 ? <p class="muted">No tenant has a group of it yet.</p> : (
+            <>
+              <Table label="Tenants" heads={["Tenant", "Done up to", "Lag", "Time behind", "Retrying", "Dead letters"]} rows={items} keyOf={({ tenant }) => tenant.tenant}
+                row={({ tenant, lag }) => [
+                  <Link to={href(["admin", "tenants", tenant.tenant])}>{tenant.name}</Link>, lag.position === undefined ? "–" : `${count(lag.position)} of ${count(tenant.head)}`,
+                  lag.lagPositions === undefined ? "–" : plural(lag.lagPositions, "position"), lag.seconds ? duration(lag.seconds) : "–", count(lag.retrying ?? 0),
+                  lag.deadLetters ? <Badge tone="warn">{count(lag.deadLetters)}</Badge> : "0",
+                ]} />
+              {more && <p class="muted">The first {count(items.length)} tenants. See all with manifold lag --all-tenants.</p>}
+            </>
           )}
         </Await>
       </Panel>
@@ -92,7 +209,7 @@ function Group({ name }: { name: string }) {
   const tab = tabs.find(([id]) => id === query.get("tab"))?.[0] ?? "progress";
   return (
     <>
-      <Title text={name} about={<><Link to={href(["delivery"])}>Delivery</Link> · group</>} actions={group.data && may("subscriptions:write") && <GroupActions of={group.data} reload={group.reload} />} />
+      <Title text={name} about={<><Link to={href(["delivery"])}>Delivery</Link> · group</>} actions={group.data && may("subscriptions:write") && !name.includes(".") && <GroupActions of={group.data} reload={group.reload} />} />
       <Await of={group} what="the group">
         {(g) => {
           const t = totals(g.progress, g.head);

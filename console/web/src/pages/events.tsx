@@ -1,9 +1,10 @@
+import type { ComponentChildren as Content } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Client, Event as LogEvent, Query } from "../../../../client/typescript/src/index.js";
 import { useData } from "../data";
 import { count, curl, exact, relative } from "../format";
 import { go, goQuery, href, Link, usePlace } from "../router";
-import { useMay, useSession } from "../session";
+import { session, useMay, useSession } from "../session";
 import { Await, Badge, Button, copy, Empty, Facts, Field, Json, messageOf, Problem, Select, Time, Title } from "../ui";
 import { VirtualList } from "../virtual-list";
 
@@ -14,7 +15,7 @@ const ringSize = 5000;
 const pageSize = 200;
 
 /** Which events are shown, as the address says it. */
-interface Selection {
+export interface Selection {
   scope: "log" | "category" | "stream" | "tags";
   name: string;
   types: string[];
@@ -29,7 +30,7 @@ function selectionOf(query: URLSearchParams): Selection {
 
 const words = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean);
 
-const queryOf = ({ name, types }: Selection): Query => ({ items: [{ tags: words(name), ...(types.length > 0 ? { types } : {}) }] });
+const queryOf = ({ name, types }: Selection): Query => ({ items: [{ tags: name.split(/\s+/).filter(Boolean), ...(types.length > 0 ? { types } : {}) }] });
 
 /** Reads the page of events before a position, or the newest, the newest first. */
 async function readBefore(client: Client, s: Selection, before: number | undefined, signal: AbortSignal): Promise<LogEvent[]> {
@@ -64,7 +65,8 @@ export function Events() {
       <Title text="Events" actions={<Button tone={live ? "primary" : undefined} aria-pressed={live} onPress={() => goQuery({ live: live ? undefined : 1, at: undefined })}>{live ? "Stop live tail" : "Live tail"}</Button>} />
       <Filters key={key} selection={selection} />
       <div class="events-body">
-        <List key={key} selection={selection} live={live} shown={shown} />
+        <EventList key={key} selection={selection} live={live} shown={shown} row={eventRow} empty={live ? "Waiting for the first event. For example:" : "There are no such events. Append the first one:"}
+          command={curl("/v1/streams/order-1/events", { method: "POST", body: [{ type: "OrderPlaced", data: { customer: "Ada" } }] })} />
         {shown && <Details id={shown} />}
       </div>
     </div>
@@ -104,12 +106,29 @@ interface Ring {
   added: number;
 }
 
-/** Reads history page by page and, if live, follows the log. It keeps a bounded number of events, the newest first. */
-function useEvents(selection: Selection, live: boolean) {
-  const { client } = useSession();
-  const [ring, setRing] = useState<Ring>({ events: [], complete: false, added: 0 });
-  const [state, setState] = useState<{ loading: boolean; error?: unknown; connection: "connecting" | "live" | "broken" }>({ loading: true, connection: "connecting" });
-  const [ready, setReady] = useState(false);
+/** The events of a live tail whose credential has expired, until the next sign-in. */
+let interrupted: { of: string; ring: Ring } | undefined;
+
+/**
+ * Reads history page by page and, if live, follows the log, or the audit log. It keeps a bounded number of events, the newest
+ * first. A live tail that ends since its credential has expired continues from its position when the same caller signs in.
+ */
+function useEvents(selection: Selection, live: boolean, ofAudit: boolean) {
+  const { client: own, audit, caller } = useSession();
+  const client = ofAudit ? audit : own;
+  const of = JSON.stringify([caller.tenant?.id, caller.scopes, ofAudit, selection]);
+  const [kept] = useState(() => (live && interrupted?.of === of ? interrupted.ring : undefined));
+  const [ring, setRing] = useState<Ring>(kept ?? { events: [], complete: false, added: 0 });
+  const [state, setState] = useState<{ loading: boolean; error?: unknown; connection: "connecting" | "live" | "broken" }>({ loading: !kept, connection: "connecting" });
+  const [ready, setReady] = useState(kept !== undefined);
+  const latest = useRef(ring);
+  latest.current = ring;
+  useEffect(() => {
+    interrupted = undefined;
+    return () => {
+      if (live && session.value.reason !== undefined) interrupted = { of, ring: { ...latest.current, added: 0 } };
+    };
+  }, [live]);
   const loading = useRef(false);
   const newest = useRef<number | undefined>(undefined);
   newest.current = ring.events[0]?.position;
@@ -135,7 +154,9 @@ function useEvents(selection: Selection, live: boolean) {
       loading.current = false;
     }
   };
-  useEffect(() => void older(), []);
+  useEffect(() => {
+    if (!kept) void older();
+  }, []);
 
   useEffect(() => {
     if (!live || !ready) return;
@@ -177,8 +198,28 @@ function useEvents(selection: Selection, live: boolean) {
   return { ring, ...state, older };
 }
 
-function List({ selection, live, shown }: { selection: Selection; live: boolean; shown: string | null }) {
-  const { ring, loading, error, connection, older } = useEvents(selection, live);
+/** What a row of a list of events shows, in the columns of its layout. */
+export interface Row {
+  type: Content;
+  stream: Content;
+  data: Content;
+}
+
+interface EventListProps {
+  selection: Selection;
+  live: boolean;
+  /** The event whose details are open. */
+  shown: string | null;
+  /** The list is of the audit log. */
+  audit?: boolean;
+  row: (event: LogEvent) => Row;
+  empty: string;
+  command: string;
+}
+
+/** A list of events that grows at its end by scrolling and, if live, at its beginning. */
+export function EventList({ selection, live, shown, audit = false, row, empty, command }: EventListProps) {
+  const { ring, loading, error, connection, older } = useEvents(selection, live, audit);
   const state = live && <Badge tone={connection === "live" ? "ok" : "warn"}>{{ connecting: "Connecting", live: "Live", broken: "Reconnecting" }[connection]}</Badge>;
   const notFound = error !== undefined && ring.events.length === 0;
   if (notFound) return <div class="events-list"><Problem error={error} retry={older} /></div>;
@@ -186,9 +227,7 @@ function List({ selection, live, shown }: { selection: Selection; live: boolean;
     return (
       <div class="events-list">
         {live && <p class="status" role="status">{state}</p>}
-        <Empty command={curl("/v1/streams/order-1/events", { method: "POST", body: [{ type: "OrderPlaced", data: { customer: "Ada" } }] })}>
-          {live ? "Waiting for the first event. For example:" : "There are no such events. Append the first one:"}
-        </Empty>
+        <Empty command={command}>{empty}</Empty>
       </div>
     );
   }
@@ -201,11 +240,9 @@ function List({ selection, live, shown }: { selection: Selection; live: boolean;
       </p>
       <VirtualList label="Events, the newest first" items={ring.events} added={ring.added} atEnd={ring.complete ? undefined : older} keyOf={({ id }) => id}
         row={(event) => (
-          <Link to={href(["events"], { ...Object.fromEntries(new URLSearchParams(location.search)), event: event.id })} aria-current={event.id === shown ? "true" : undefined} class="event-row">
+          <Link to={href([audit ? "audit" : "events"], { ...Object.fromEntries(new URLSearchParams(location.search)), event: event.id })} aria-current={event.id === shown ? "true" : undefined} class="event-row">
             <span class="position">{count(event.position)}</span>
-            <span class="type">{event.type}</span>
-            <span class="stream">{event.stream}</span>
-            <span class="data">{event.gap ? event.gap.message : summary(event.data)}</span>
+            <Cells {...row(event)} />
             <time dateTime={event.recordedAt} title={exact(event.recordedAt)}>{relative(event.recordedAt)}</time>
           </Link>
         )} />
@@ -213,16 +250,18 @@ function List({ selection, live, shown }: { selection: Selection; live: boolean;
   );
 }
 
+const Cells = ({ type, stream, data }: Row) => <><span class="type">{type}</span><span class="stream">{stream}</span><span class="data">{data}</span></>;
+
+const eventRow = ({ type, stream, data, gap }: LogEvent): Row => ({ type, stream, data: gap ? gap.message : summary(data) });
+
 /** The beginning of an event's data, on one line. */
 function summary(data: unknown): string {
   if (typeof data !== "object" || data === null || Array.isArray(data)) return JSON.stringify(data) ?? "";
   return Object.entries(data).slice(0, 8).map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join("  ").slice(0, 200);
 }
 
-function Details({ id }: { id: string }) {
-  const { client } = useSession();
-  const may = useMay();
-  const event = useData((signal) => client.readEvent(id, { signal }), [id]);
+/** The panel beside a list of events. It is open while the address has an event. */
+export function DetailsPanel({ title, children }: { title: string; children: Content }) {
   const close = () => goQuery({ event: undefined });
   useEffect(() => {
     const press = (event: KeyboardEvent) => event.key === "Escape" && !document.querySelector("dialog[open]") && close();
@@ -232,9 +271,20 @@ function Details({ id }: { id: string }) {
   return (
     <aside class="details panel" aria-label="Event">
       <div class="panel-head">
-        <h2>{event.data?.type ?? "Event"}</h2>
+        <h2>{title}</h2>
         <Button tone="quiet" aria-label="Close the event" onPress={close}>×</Button>
       </div>
+      {children}
+    </aside>
+  );
+}
+
+function Details({ id }: { id: string }) {
+  const { client } = useSession();
+  const may = useMay();
+  const event = useData((signal) => client.readEvent(id, { signal }), [id]);
+  return (
+    <DetailsPanel title={event.data?.type ?? "Event"}>
       <Await of={event} what="the event">
         {(e) => (
           <>
@@ -259,7 +309,7 @@ function Details({ id }: { id: string }) {
           </>
         )}
       </Await>
-    </aside>
+    </DetailsPanel>
   );
 }
 

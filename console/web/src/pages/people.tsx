@@ -1,0 +1,182 @@
+import { useState } from "preact/hooks";
+import type { Erasure, ErasurePreview, NewErasure } from "../../../../client/typescript/src/index.js";
+import { uuid } from "../../../../client/typescript/src/retry.js";
+import { collect, useData } from "../data";
+import { count, plural } from "../format";
+import { go, href, Link, usePlace } from "../router";
+import { save, savedBytes } from "../save";
+import { useMay, useSession } from "../session";
+import { ask, Await, Badge, Button, Code, Facts, Field, Panel, Progress, Select, Table, Time, Title, toast } from "../ui";
+
+/** The id of a person may be personal itself. It is never in the address, which proxies log and browsers keep. */
+export function People() {
+  const { path } = usePlace();
+  if (path[1] === "erasures" && path[2] !== undefined) return <ErasurePage key={path[2]} id={path[2]} />;
+  return (
+    <>
+      <Title text="People" about="Export or erase what the log says about a person" />
+      <Person />
+      <Erasures />
+    </>
+  );
+}
+
+function Person() {
+  const { client } = useSession();
+  const may = useMay();
+  const [subject, setSubject] = useState("");
+  const [reason, setReason] = useState("");
+  const [what, setWhat] = useState("personal");
+  const [approval, setApproval] = useState(false);
+  const [acceptLoss, setAcceptLoss] = useState(false);
+  const [preview, setPreview] = useState<{ of: string; shows: ErasurePreview }>();
+  const person = subject.trim();
+  const request: NewErasure = { reason: reason.trim(), what: what as "personal" | "data", approval, acceptLoss };
+  const of = JSON.stringify([person, what]);
+  const dryRun = async (event: Event) => {
+    event.preventDefault();
+    setPreview({ of, shows: (await client.eraseSubject(person, { ...request, reason: request.reason || "preview", dryRun: true })) as ErasurePreview });
+  };
+  const erase = () => ask({
+    title: "Erase the person's data?", text: `${what === "data" ? "All data and metadata of" : "The personal fields in"} the person's events, and everything that was made from them, are removed for good. This cannot be undone.`,
+    action: "Erase", name: person,
+    run: async () => {
+      const erasure = (await client.eraseSubject(person, { ...request, id: uuid() })) as Erasure;
+      go(href(["people", "erasures", erasure.id]));
+    },
+  });
+  const download = async () => {
+    const response = await client.exportSubject(person);
+    const file = await response.blob();
+    if (file.size > savedBytes) throw new Error("The export is too large for the browser: use manifold subject export.");
+    save(file, "person.ndjson");
+    toast(file.size === 0 ? "The log has no event of this person" : "The events are saved");
+  };
+  const shown = preview?.of === of ? preview.shows : undefined;
+  const found = shown ? Object.values(shown.events).reduce((sum, n) => sum + n, 0) : 0;
+  return (
+    <Panel title="A person">
+      <form class="filters" aria-label="A person" onSubmit={(event) => void dryRun(event).catch((error) => toast((error as Error).message, "bad"))}>
+        <Field label="Id, as in the tag subject:ID" value={subject} required placeholder="c-17" data-search onInput={(event) => setSubject(event.currentTarget.value)} />
+        {may("subjects:erase") && <Select label="Erase" value={what} options={[["personal", "personal fields"], ["data", "all data and metadata"]]} onChange={(event) => setWhat(event.currentTarget.value)} />}
+        {may("subjects:erase") && <Button type="submit" tone="primary" disabled={person === ""}>Show what would be erased</Button>}
+        {may("subjects:read") && <Button disabled={person === ""} onPress={download}>Export events</Button>}
+      </form>
+      {shown && (found === 0 ? <p class="muted" role="status">The log has no event with the tag subject:{person}.</p> : (
+        <section aria-label="What would be erased" role="status">
+          <Facts of={[
+            ["Events", Object.entries(shown.events).map(([type, n]) => `${count(n)} ${type}`).join(", ")], ["Streams", count(shown.streams)],
+            ["Up to position", count(shown.until)], ["Projections to rebuild", shown.projections.join(", ") || "none"],
+          ]} />
+          <div class="command">
+            <Field label="Reason, without personal data: it is kept" value={reason} required placeholder="request 4711" onInput={(event) => setReason(event.currentTarget.value)} />
+            <div>
+              <label class="check"><input type="checkbox" checked={approval} onChange={(event) => setApproval(event.currentTarget.checked)} /> Begin only when somebody else has approved it</label>
+              <label class="check"><input type="checkbox" checked={acceptLoss} onChange={(event) => setAcceptLoss(event.currentTarget.checked)} /> Rebuild documents even if retention has removed events that they need</label>
+            </div>
+            <div class="actions"><Button tone="danger" disabled={request.reason === ""} onPress={erase}>Erase …</Button></div>
+          </div>
+        </section>
+      ))}
+    </Panel>
+  );
+}
+
+function StateBadge({ of: { state, problem } }: { of: Erasure }) {
+  if (state === "done") return <Badge tone="ok">Done</Badge>;
+  if (state === "cancelled") return <Badge>Cancelled</Badge>;
+  if (state === "awaiting-approval") return <Badge tone="warn">Awaiting approval</Badge>;
+  return problem ? <Badge tone="bad">Waiting</Badge> : <Badge tone="info">Running</Badge>;
+}
+
+const erasedEvents = ({ counts }: Erasure): number => Object.values(counts.events).reduce((sum, n) => sum + n, counts.derivedEvents);
+
+function Erasures() {
+  const { client } = useSession();
+  const erasures = useData((signal) => collect(client.pages(client.listErasures({ signal }), { signal }), (page) => page.erasures), [], { every: 5000 });
+  return (
+    <Panel title="Erasures">
+      <Await of={erasures} what="erasures">
+        {({ items, more }) => items.length === 0 ? <p class="muted">Nobody's data was erased yet.</p> : (
+          <>
+            <Table label="Erasures" heads={["Reason", "State", "Events", "Requested by", "Requested"]} rows={items} keyOf={({ id }) => id}
+              row={(e) => [<Link to={href(["people", "erasures", e.id])}>{e.reason}</Link>, <StateBadge of={e} />, count(erasedEvents(e)), e.requestedBy, <Time at={e.createdAt} />]} />
+            {more && <p class="muted">The newest {count(items.length)} erasures.</p>}
+          </>
+        )}
+      </Await>
+    </Panel>
+  );
+}
+
+/** The steps of an erasure, in their order, with what they do. */
+const steps: Array<[string, string]> = [
+  ["events", "Erase the events"], ["derived", "Erase changes of documents and reports"], ["rows", "Remove snapshots, dead letters, attempts and other copies"],
+  ["settle", "Wait until no process holds the data"], ["documents", "Rebuild the documents"], ["receipt", "Sign the receipt"],
+];
+
+function ErasurePage({ id }: { id: string }) {
+  const { client } = useSession();
+  const may = useMay();
+  const erasure = useData((signal) => client.getErasure(id, { signal }), [id], { every: 2000 });
+  const approve = () => ask({
+    title: "Approve the erasure?", text: "It begins at once, and cannot be undone. Whoever requested it cannot approve it.", action: "Approve",
+    run: async () => {
+      await client.approveErasure(id);
+      erasure.reload();
+    },
+  });
+  const cancel = async () => {
+    await client.cancelErasure(id);
+    toast("The erasure is cancelled");
+    erasure.reload();
+  };
+  const waits = erasure.data?.state === "awaiting-approval" && may("subjects:erase");
+  return (
+    <>
+      <Title text="Erasure" about={<><Link to={href(["people"])}>People</Link> · {erasure.data?.reason ?? id}</>} actions={waits && <><Button tone="primary" onPress={approve}>Approve …</Button><Button onPress={cancel}>Cancel the erasure</Button></>} />
+      <Await of={erasure} what="the erasure">
+        {(e) => {
+          const step = steps.findIndex(([name]) => name === e.step);
+          return (
+            <>
+              {e.problem && <p class="problem">It waits: {e.problem}</p>}
+              <Facts of={[
+                ["State", <StateBadge of={e} />], ["Erases", e.what === "data" ? "all data and metadata" : "personal fields"], ["Requested by", e.requestedBy], ["Requested", <Time at={e.createdAt} />],
+                e.approvedBy !== undefined && ["Approved by", e.approvedBy], e.finishedAt !== undefined && ["Finished", <Time at={e.finishedAt} />],
+                ["Covers", `up to position ${count(e.until)}`], ["Id", <code>{e.id}</code>],
+              ]} />
+              {e.state === "awaiting-approval" && <p class="notice">Nothing is erased until another person or key approves it{may("subjects:erase") ? "." : ", with the scope subjects:erase."}</p>}
+              {e.state === "running" && (
+                <Panel title="Progress">
+                  <Progress done={step} total={steps.length} label="Steps that are done" />
+                  <p role="status">Step {step + 1} of {steps.length}: {steps[step]?.[1] ?? e.step}. It takes a minute or two.</p>
+                </Panel>
+              )}
+              {(e.state === "running" || e.state === "done") && <Touched of={e} />}
+              {e.receipt !== undefined && (
+                <Panel title="Receipt" actions={<Button tone="primary" onPress={() => save(new Blob([e.receipt!], { type: "text/plain" }), `erasure-${e.id}.receipt`)}>Save the receipt</Button>}>
+                  <p class="muted">It is signed, and has no id of the person. Keep it.</p>
+                  <Code text={e.receipt} />
+                </Panel>
+              )}
+            </>
+          );
+        }}
+      </Await>
+    </>
+  );
+}
+
+function Touched({ of: { counts } }: { of: Erasure }) {
+  const rows: Array<[string, number]> = [...Object.entries(counts.events).map(([type, n]): [string, number] => [`events of type ${type}`, n]), ["changes of documents and reports", counts.derivedEvents], ...Object.entries(counts.rows ?? {})];
+  return (
+    <Panel title="What was touched">
+      <Table label="What was touched" heads={["What", "Number"]} rows={rows.filter(([, n]) => n > 0)} keyOf={([name]) => name} row={([name, n]) => [name, count(n)]} />
+      <p class="muted">
+        {plural(counts.streams, "stream")}{counts.namedStreams > 0 && `, of which ${count(counts.namedStreams)} have the id in their name, where it stays`}.
+        {" "}Rebuilt projections: {counts.projections.join(", ") || "none"}.
+      </p>
+    </Panel>
+  );
+}

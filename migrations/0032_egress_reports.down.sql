@@ -1,0 +1,1 @@
+alter table manifold.members drop column egresses;
