@@ -256,6 +256,7 @@ async function erasing() {
   await other.locator("dialog button ::-p-text(Approve)").click();
   await says(other, "Progress");
   await accessible(other);
+  await api("POST", `/v1/projections/orders/rebuilds/${rebuild.id}/cancel`); // the erasure waits for its end
   const erasure = new URL(page.url()).pathname.split("/").at(-1); // it takes longer than a page may wait
   for (let left = 240, now; left > 0 && now?.state !== "done"; left--) {
     await new Promise((resolve) => setTimeout(resolve, 1000));
