@@ -247,23 +247,28 @@ func (s *Postgres) ForgetSnapshots(ctx context.Context, tenant domain.TenantID, 
 }
 
 // ForgetOutcomes removes the outcomes of a tenant's commands that appended nothing: a rejection may quote a state. A
-// repeated command is decided again. It returns how many it has removed.
-func (s *Postgres) ForgetOutcomes(ctx context.Context, tenant domain.TenantID) (int64, error) {
-	var removed int64
-	for {
-		page, err := pg.ExecUnder(ctx, s.db.App, tenant, "remove the outcomes of commands", forgetOutcomes, tenant, outcomesAtOnce)
-		if removed += page; err != nil || page == 0 {
+// repeated command is decided again. Outcomes that are added meanwhile may stay. It returns how many it has removed,
+// also with an error.
+func (s *Postgres) ForgetOutcomes(ctx context.Context, tenant domain.TenantID) (removed int64, err error) {
+	for more := true; more; {
+		var upTo [16]byte
+		upTo, more, err = pg.SelectOneUnder(ctx, s.db.App, tenant, "look for the outcomes of commands", pgx.RowTo[[16]byte], `
+			select o.outcome_id from command_outcomes as o where o.tenant_id = $1::uuid order by o.outcome_id offset $2 limit 1`,
+			tenant, outcomesAtOnce-1)
+		if err != nil {
+			return removed, err
+		}
+		if !more {
+			upTo = [16]byte(bytes.Repeat([]byte{0xff}, len(upTo))) // fewer are left
+		}
+		page, err := pg.ExecUnder(ctx, s.db.App, tenant, "remove the outcomes of commands",
+			"delete from command_outcomes as o where o.tenant_id = $1::uuid and o.outcome_id <= $2::uuid", tenant, upTo)
+		if removed += page; err != nil {
 			return removed, err
 		}
 	}
+	return removed, nil
 }
 
-// outcomesAtOnce is how many outcomes one statement removes.
+// outcomesAtOnce is about how many outcomes one statement removes.
 const outcomesAtOnce = 5000
-
-// forgetOutcomes removes the first outcomes in the order of their ids.
-const forgetOutcomes = `
-	delete from command_outcomes as o where o.tenant_id = $1::uuid and o.outcome_id <= (
-	  select l.outcome_id from (
-	    select x.outcome_id from command_outcomes as x where x.tenant_id = $1::uuid order by x.outcome_id limit $2
-	  ) as l order by l.outcome_id desc limit 1)`

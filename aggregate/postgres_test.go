@@ -11,6 +11,8 @@ import (
 	"github.com/manifold-es/manifold/aggregate"
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/migrations"
+	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
@@ -212,21 +214,36 @@ func TestUnsnapshottedStreams(t *testing.T) {
 	}
 }
 
-// Outcomes of commands are removed whatever their number, and only those of the tenant.
+// Outcomes of commands are removed whatever their number, and only those of the tenant, also while others are added.
 func TestForgetOutcomes(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
 	tenant, other := tablestest.NewTenant(t, s), tablestest.NewTenant(t, s)
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
-	const n = 12_345
-	for _, of := range []domain.TenantID{tenant, other} {
+	add := func(of domain.TenantID, n int) {
 		_, err := super.Exec(t.Context(), `
 			insert into manifold.command_outcomes (tenant_id, outcome_id, outcome)
 			select $1, gen_random_uuid(), '{}' from generate_series(1, $2)`, of, n)
 		tablestest.Must(t, err)
 	}
+	const n = 12_345
+	add(tenant, n)
+	add(other, n)
 	if removed, err := s.ForgetOutcomes(t.Context(), tenant); err != nil || removed != n {
 		t.Errorf("%d outcomes are removed, %v", removed, err)
+	}
+
+	network, statements := pgtest.NewNetwork(t, db), 0
+	network.Before("delete from command_outcomes", func() bool {
+		if statements++; statements < 10 {
+			add(tenant, 1)
+		}
+		return true
+	})
+	busy := tablestest.OpenWith(t, db, func(c *tables.Config) { c.AppURL = network.URL(t, db, migrations.RoleApp) })
+	add(tenant, n)
+	if removed, err := busy.ForgetOutcomes(t.Context(), tenant); err != nil || removed != n+3 || statements != 3 {
+		t.Errorf("while commands are rejected, %d statements remove %d outcomes, %v", statements, removed, err)
 	}
 	var left int
 	tablestest.Must(t, super.QueryRow(t.Context(), "select count(*) from manifold.command_outcomes").Scan(&left))

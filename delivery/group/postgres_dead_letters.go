@@ -241,7 +241,9 @@ func (s *Postgres) ForgetReasons(ctx context.Context, tenant domain.TenantID, po
 		}
 		retries, err := pg.Exec(ctx, tx, "remove the reasons of retries",
 			"update subscription_retries r set reason = '' where r.tenant_id = $1 and r.position = any ($2::bigint[]) and r.reason <> ''", tenant, positions)
-		changed = letters + retries
+		if err == nil {
+			changed = letters + retries
+		}
 		return err
 	})
 	return changed, err

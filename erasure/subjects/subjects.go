@@ -16,7 +16,8 @@ import (
 	"github.com/manifold-es/manifold/signing"
 )
 
-// Owner removes what tables have of erased events. Its functions return how many rows they have changed.
+// Owner removes what tables have of erased events. Its functions return how many rows they have changed, also with an
+// error. They may be repeated.
 type Owner struct {
 	Name string // of the rows, for the receipt
 	// Events removes what is about the events at positions, which are in the streams. Nil: nothing says what it is

@@ -280,7 +280,7 @@ func (j *job) forget(ctx context.Context) (done bool, err error) {
 		for i := range j.config.Owners {
 			if owner := &j.config.Owners[i]; owner.Events != nil {
 				changed, err := owner.Events(ctx, j.tenant, positions, streams)
-				if err := j.addRows(owner, changed, err); err != nil {
+				if err := j.addRows(ctx, owner, changed, err); err != nil {
 					return false, err
 				}
 			}
@@ -296,7 +296,7 @@ func (j *job) forget(ctx context.Context) (done bool, err error) {
 	for i := range j.config.Owners {
 		if owner := &j.config.Owners[i]; owner.Tenant != nil {
 			changed, err := owner.Tenant(ctx, j.tenant)
-			if err := j.addRows(owner, changed, err); err != nil {
+			if err := j.addRows(ctx, owner, changed, err); err != nil {
 				return false, err
 			}
 		}
@@ -304,18 +304,21 @@ func (j *job) forget(ctx context.Context) (done bool, err error) {
 	return true, nil
 }
 
-// addRows counts the rows that an owner has changed. A repetition finds only new ones.
-func (j *job) addRows(owner *Owner, changed int64, err error) error {
-	if err != nil {
-		return fmt.Errorf("%s: %w", owner.Name, err)
-	}
+// addRows counts the rows that an owner has changed, also if it has failed since. A repetition finds only new ones, so it
+// saves the counts with an error.
+func (j *job) addRows(ctx context.Context, owner *Owner, changed int64, err error) error {
 	if changed > 0 {
 		if j.e.Counts.Rows == nil {
 			j.e.Counts.Rows = make(map[string]int64)
 		}
 		j.e.Counts.Rows[owner.Name] += changed
 	}
-	return nil
+	if err == nil {
+		return nil
+	}
+	saving, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer done()
+	return errors.Join(fmt.Errorf("%s: %w", owner.Name, err), j.save(saving))
 }
 
 // finish removes what was written meanwhile, and ends the erasure with its receipt. If retagging has given the tag to

@@ -201,7 +201,7 @@ func (s *Registry) ForgetTexts(ctx context.Context, tenant domain.TenantID) (cha
 		return nil
 	})
 	if err != nil {
-		return changed, err
+		return 0, err
 	}
 	return changed, s.ForgetExamples(ctx, tenant)
 }
