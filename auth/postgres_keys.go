@@ -221,7 +221,7 @@ func (s *Postgres) RevokeKey(ctx context.Context, tenant domain.TenantID, id Key
 	return nil
 }
 
-// SetKeyLimits replaces a key's limits; nil: it has none of its own. It returns the key, or domain.CodeNotFound if there is
+// SetKeyLimits replaces a key's limits; nil: only its tenant's apply. It returns the key, or domain.CodeNotFound if there is
 // no such key.
 func (s *Postgres) SetKeyLimits(ctx context.Context, tenant domain.TenantID, id KeyID, to *domain.Limits) (key APIKey, err error) {
 	err = pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {

@@ -195,7 +195,7 @@ func keyLimit(to *connection, of *string) *cobra.Command {
 	command := &cobra.Command{
 		Use:     "limit ID",
 		Short:   "Replace a key's limits",
-		Long:    "Replace all of a key's limits, which are within those of its tenant. With --none, the key has none of its own.",
+		Long:    "Replace all of a key's limits, which are within those of its tenant. With --none, only those of the tenant apply.",
 		Example: `  manifold key limit 0190d3a4-1111-7def-8123-456789abcdef --requests 50:100`,
 		Args:    cobra.ExactArgs(1),
 		RunE: to.run(func(ctx context.Context, c *call) error {
