@@ -133,27 +133,20 @@ type verdict struct {
 // RemoveRetained removes the next slice of a category's events that a policy selects, in one transaction with the
 // floors. It leaves events that a group may still have to read, even if the run's announcement did not know of them. It
 // spares events that a dead letter or a parked document names. If the step's run has not announced removal that far, it
-// removes nothing and reports Unannounced. It returns domain.CodeConflict if the policy has changed or another run has
-// begun.
+// removes nothing and reports Unannounced. It returns domain.CodeConflict if the policy has changed.
 func (s *Postgres) RemoveRetained(ctx context.Context, tenant domain.TenantID, step Step) (slice Slice, err error) {
-	for range snapshotAttempts {
-		slice, err = s.removeRetained(ctx, tenant, step)
-		if !pg.Busy(pg.SQLState(err)) {
-			return slice, err
-		}
-	}
-	return slice, policyChanged(step.Category) // concurrent transactions changed one of the rows first
+	// It begins again if others have changed one of the rows: the retention of another category may have removed tags of
+	// neighbouring events.
+	err = s.seals.WithReceipts(ctx, tenant, func(receipts *seal.Receipts) error {
+		slice, err = s.removeRetained(ctx, tenant, step, receipts)
+		return err
+	})
+	return slice, err
 }
 
-// snapshotAttempts is how often a slice is removed from another snapshot, if others have changed one of its rows: the
-// retention of another category may have removed tags of neighbouring events.
-const snapshotAttempts = 3
-
-func (s *Postgres) removeRetained(ctx context.Context, tenant domain.TenantID, step Step) (slice Slice, err error) {
-	receipts, err := s.seals.Receipts(ctx, tenant)
-	if err != nil {
-		return slice, err
-	}
+func (s *Postgres) removeRetained(
+	ctx context.Context, tenant domain.TenantID, step Step, receipts *seal.Receipts,
+) (slice Slice, err error) {
 	err = s.inOneSnapshot(ctx, tenant, func(tx pgx.Tx) error {
 		held, err := tx.Exec(ctx, "select from retention_policies p where p.tenant_id = $1 and p.category = $2 and p.revision = $3 for share",
 			tenant, step.Category, step.Revision)
@@ -204,20 +197,16 @@ func (s *Postgres) FindRetained(ctx context.Context, tenant domain.TenantID, ste
 		}
 		return nil
 	})
-	return slice, pg.Unavailable(err)
+	return slice, err
 }
 
 // inOneSnapshot runs do in a transaction of the retention login whose statements see one snapshot. If it changes a row
-// that another transaction has changed since, the error is PostgreSQL's own.
+// that another transaction has changed since, pg.Busy reports true for the SQLSTATE of the error.
 func (s *Postgres) inOneSnapshot(ctx context.Context, tenant domain.TenantID, do func(pgx.Tx) error) error {
-	err := pgx.BeginTxFunc(ctx, s.db.Retention, pgx.TxOptions{
+	return pg.Unavailable(pgx.BeginTxFunc(ctx, s.db.Retention, pgx.TxOptions{
 		// See under.
 		BeginQuery: "begin isolation level repeatable read; set local manifold.tenant = '" + tenant.String() + "'",
-	}, do)
-	if pg.Busy(pg.SQLState(err)) {
-		return err
-	}
-	return pg.Unavailable(err)
+	}, do))
 }
 
 // judge examines the next slice and decides about its events.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/signing"
 )
 
 // everything removes all that nothing holds, but for the newest event.
@@ -275,6 +276,38 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	wantLeft(t, b, tenant, "order", 40)
 	if floor := b.status(t, tenant, "order").Floor; floor.Removed != 39 || floor.RemovedTo != 39 || floor.AnnouncedTo != 39 {
 		t.Errorf("the floor is %+v", floor)
+	}
+}
+
+// A run continues if the signing keys are rotated while it removes a slice, and another process has signed the receipt
+// to which the slice adds.
+func TestRotationDuringARun(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	b.append(t, tenant, "order-1", 20)
+	b.put(t, tenant, everything("order"))
+	p, keys := b.process(t), signing.New(b.store.DB, nil)
+	p.beforeSlice(func(number int) {
+		if number != 3 {
+			return
+		}
+		before, err := keys.Load(t.Context())
+		must(t, err)
+		var signed string
+		must(t, b.super.QueryRow(t.Context(), "select receipt from manifold.seal_receipts where tenant_id = $1", tenant).Scan(&signed))
+		text, err := before.Open([]byte(signed))
+		must(t, err)
+		after, err := keys.Rotate(t.Context())
+		must(t, err)
+		again, err := after.Sign(text)
+		must(t, err)
+		b.exec(t, "update manifold.seal_receipts set receipt = $2 where tenant_id = $1", tenant, string(again))
+	})
+	runAll(t, b.retention(p.Tables), tenant, "order")
+	wantLeft(t, b, tenant, "order", 20)
+	if status := b.status(t, tenant, "order"); status.LastError != "" || status.Floor.RemovedTo != 19 || status.LastRunAt.IsZero() {
+		t.Errorf("the policy is %+v", status)
 	}
 }
 

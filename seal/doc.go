@@ -4,6 +4,6 @@
 //
 // Start with Sealer, which seals the logs that its process owns in the background, off the append path. Postgres has
 // the tables: the leaves with the salts of their contents, the roots of subtrees, and the signed checkpoint. Whatever
-// removes or erases events leaves a signed receipt, with Receipts or ForgetSalts.
+// removes or erases events leaves a signed receipt, with WithReceipts or ForgetSalts.
 // docs/decisions/0116-logs-are-sealed-in-the-background.md has the reasons.
 package seal

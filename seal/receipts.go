@@ -41,21 +41,35 @@ const (
 
 // Receipts signs receipts about a log.
 type Receipts struct {
-	keys *signing.Ring
-	all  *signing.Keys
 	log  domain.TenantID
+	keys *signing.Ring
+	met  map[string]bool // stored receipts with unknown keys that were read before the keys were loaded
 }
 
-// Receipts returns what signs receipts about a log. Call it before the transaction that needs it: it may need a
-// connection.
-func (s *Postgres) Receipts(ctx context.Context, log domain.TenantID) (*Receipts, error) {
-	keys, err := s.keys.Reload(ctx) // otherwise it might not know the newest key, and replace what that has signed
-	return &Receipts{keys, s.keys, log}, err
-}
+// receiptTries is how often WithReceipts calls do.
+const receiptTries = 5
 
-// errConcurrent makes the caller repeat its transaction.
-var errConcurrent = domain.Errorf(domain.CodeConflict, "",
-	"the receipts of the log were just changed by another process; try again")
+// errConcurrent makes WithReceipts call do again.
+var errConcurrent = domain.Errorf(domain.CodeUnavailable, "",
+	"the receipts of the log, or the keys that sign them, were just changed by another process; try again")
+
+// WithReceipts calls do with what signs receipts about a log. do runs the transaction that needs it. If the transaction
+// fails because of others, or because the keys were rotated, WithReceipts calls do again, a few times. It loads the keys
+// before each call, so that the transaction needs no second connection.
+func (s *Postgres) WithReceipts(ctx context.Context, log domain.TenantID, do func(*Receipts) error) (err error) {
+	receipts := &Receipts{log: log, met: make(map[string]bool)}
+	for attempt := 1; ; attempt++ {
+		// Older keys might not include the newest one: what that has signed would be replaced.
+		if receipts.keys, err = s.keys.Reload(ctx); err != nil {
+			return err
+		}
+		err = do(receipts)
+		if !errors.Is(err, errConcurrent) && !pg.Busy(pg.SQLState(err)) || attempt == receiptTries {
+			return err
+		}
+		pg.BackOff(ctx, attempt)
+	}
+}
 
 // receiptKey identifies a stored receipt of a log.
 type receiptKey struct {
@@ -70,8 +84,8 @@ func receiptID(kind proof.Kind, cause string) [16]byte {
 
 // Queue queues signed receipts for events which the transaction of the batch removes or erases. cause says in one line
 // what asked for that. A block has one receipt for each kind and cause: positions are added to it. The transaction
-// needs the retention login. If another one changes the same receipt, the batch fails, with domain.CodeConflict or an
-// error that pg.Busy recognizes; nothing is lost if the caller repeats it.
+// needs the retention login. If another one changes the same receipt, the batch fails, and so does Queue if a receipt is
+// signed with a key that is not known yet. WithReceipts repeats both.
 func (r *Receipts) Queue(
 	ctx context.Context, tx pgx.Tx, batch *pgx.Batch, kind proof.Kind, cause string, positions []int64,
 ) error {
@@ -86,6 +100,7 @@ func (r *Receipts) Queue(
 	if err != nil {
 		return err
 	}
+	mustReload := false
 	for _, block := range blocks {
 		receipt := proof.Receipt{
 			Origin: originOf(r.keys, r.log), Kind: kind, Cause: cause, At: time.Now(), Positions: byBlock[block],
@@ -96,12 +111,12 @@ func (r *Receipts) Queue(
 			key.id, receipt.Cause = other, otherCauses
 			before, exists = stored[key]
 		}
-		// One that cannot be read explains nothing, so it is replaced.
+		// One that cannot be read explains nothing, so it is replaced. But its key may be newer than those of this Ring,
+		// and what a Ring has verified must not be signed with another, so the transaction begins again once.
 		text, err := r.keys.Open([]byte(before))
-		if errors.Is(err, signing.ErrUnknownKey) {
-			if err := r.checkRotated(ctx); err != nil {
-				return err
-			}
+		if errors.Is(err, signing.ErrUnknownKey) && !r.met[before] {
+			r.met[before], mustReload = true, true
+			continue
 		}
 		earlier, parsed := proof.ParseReceipt(text)
 		known := err == nil && parsed == nil && earlier.Origin == receipt.Origin && earlier.Kind == kind
@@ -127,17 +142,10 @@ func (r *Receipts) Queue(
 			return nil
 		})
 	}
-	return nil
-}
-
-// checkRotated returns an error if the keys were rotated since they were loaded: a receipt that was read since may be
-// signed with the new one. What this Ring has verified must not be signed with another, so the caller begins again.
-func (r *Receipts) checkRotated(ctx context.Context) error {
-	now, err := r.all.Reload(ctx)
-	if err == nil && now.Verifiers()[0].Text != r.keys.Verifiers()[0].Text {
-		err = errConcurrent
+	if mustReload {
+		return errConcurrent
 	}
-	return err
+	return nil
 }
 
 // read returns the stored receipts with some ids, and how many each block has.
@@ -165,32 +173,36 @@ func (r *Receipts) read(ctx context.Context, tx pgx.Tx, blocks []int64, ids [][1
 // names the erasure in one line. It may be repeated, and should get at most a few thousand positions at a time. Without
 // a log, it does nothing.
 func (s *Postgres) ForgetSalts(ctx context.Context, log domain.TenantID, cause string, positions []int64) error {
-	receipts, err := s.Receipts(ctx, log)
-	if err != nil {
+	return s.WithReceipts(ctx, log, func(receipts *Receipts) error {
+		return pg.Under(ctx, s.db.Retention, log, func(tx pgx.Tx) error {
+			return forgetSalts(ctx, tx, log, receipts, cause, positions)
+		})
+	})
+}
+
+func forgetSalts(
+	ctx context.Context, tx pgx.Tx, log domain.TenantID, receipts *Receipts, cause string, positions []int64,
+) error {
+	if _, exists, err := lockState(ctx, tx, log); err != nil || !exists {
 		return err
 	}
-	return pg.Under(ctx, s.db.Retention, log, func(tx pgx.Tx) error {
-		if _, exists, err := lockState(ctx, tx, log); err != nil || !exists {
+	byTile := make(map[int64][]int64)
+	for _, p := range positions {
+		byTile[(p-1)/tile] = append(byTile[(p-1)/tile], p)
+	}
+	var batch pgx.Batch
+	for number, of := range byTile {
+		if err := queueForgetting(ctx, tx, &batch, log, number, of); err != nil {
 			return err
 		}
-		byTile := make(map[int64][]int64)
-		for _, p := range positions {
-			byTile[(p-1)/tile] = append(byTile[(p-1)/tile], p)
-		}
-		var batch pgx.Batch
-		for number, of := range byTile {
-			if err := queueForgetting(ctx, tx, &batch, log, number, of); err != nil {
-				return err
-			}
-		}
-		if err := receipts.Queue(ctx, tx, &batch, proof.Erased, cause, positions); err != nil {
-			return err
-		}
-		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-			return fmt.Errorf("erase salts: %w", err)
-		}
-		return nil
-	})
+	}
+	if err := receipts.Queue(ctx, tx, &batch, proof.Erased, cause, positions); err != nil {
+		return err
+	}
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return fmt.Errorf("erase salts: %w", err)
+	}
+	return nil
 }
 
 // queueForgetting queues the erasure of salts of one tile.
