@@ -128,13 +128,14 @@ func (j *job) readUnfinished(ctx context.Context) (err error) {
 	return err
 }
 
-// eraseMade erases events that the service has made. The step continues before them.
+// eraseMade erases events that the service has made. It saves a position before them, at which a process of a release
+// without causesPage continues.
 func (j *job) eraseMade(ctx context.Context, positions []int64) error {
 	if !j.making { // what was skipped before is skipped again in the next turn, so it must not use up this one
 		j.making, j.end = true, time.Now().Add(j.config.turn)
 	}
 	before := positions[0] - 1
-	j.madeAfter = min(j.madeAfter, before)
+	j.e.plan.Causes.MadeAfter = min(j.e.plan.Causes.MadeAfter, before)
 	return j.erase(ctx, eventlog.Erasing{Erasure: j.e.ID, Derived: true}, positions, min(j.e.Position, before))
 }
 
@@ -228,58 +229,80 @@ func withKinds(kinds, further []eventlog.Kind) []eventlog.Kind {
 // eraseDerived erases what the service has made of the next erased events: changes of documents, with all other changes
 // of these documents, and reports. It looks at the events that it erases, too.
 func (j *job) eraseDerived(ctx context.Context) error {
-	page, err := j.config.Events.ErasedBy(ctx, j.tenant, j.e.ID, j.e.Position, pageEvents)
+	causes, after := &j.e.plan.Causes, j.e.Position
+	if causes.UpTo > 0 {
+		after = causes.After
+	}
+	page, err := j.config.Events.ErasedBy(ctx, j.tenant, j.e.ID, after, pageEvents)
 	if err != nil {
 		return err
 	}
-	if len(page) == 0 {
-		return j.derivedDone(ctx)
+	if causes.UpTo == 0 {
+		if len(page) == 0 {
+			return j.derivedDone(ctx)
+		}
+		causes.After, causes.UpTo = after, page[len(page)-1].Position
+		causes.MadeAfter = causes.UpTo
 	}
+	if done, err := j.eraseCausedBy(ctx, page); err != nil || !done {
+		return err
+	}
+	j.e.Position, j.e.plan.Causes = causes.MadeAfter, causesPage{}
+	return j.save(ctx)
+}
+
+// eraseCausedBy erases what the service has made of a page of erased events. done is false if the turn is over.
+func (j *job) eraseCausedBy(ctx context.Context, page []eventlog.ErasedEvent) (done bool, err error) {
 	categories, err := j.changesCategories(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
-	tags := make([]string, len(page))
+	causes := &j.e.plan.Causes
+	var tags []string
 	streams := make(map[string]bool) // of changes
-	for i, event := range page {
-		tags[i] = domain.CauseTag(event.ID)
+	for _, event := range page {
+		if event.Position > causes.UpTo {
+			break // those that were erased since are in a later page
+		}
+		tags = append(tags, domain.CauseTag(event.ID))
 		if slices.Contains(categories, domain.Category(event.Stream)) {
 			streams[event.Stream] = true // there may be later changes
 		}
 	}
 	if err := j.readUnfinished(ctx); err != nil {
-		return err
+		return false, err
 	}
-	j.madeAfter = page[len(page)-1].Position
-	if done, err := j.eraseStreams(ctx, streams); err != nil || !done {
-		return err
-	}
-	for after := int64(0); ; {
-		caused, last, err := j.config.Events.CausedBy(ctx, j.tenant, tags, categories, domain.ReportPrefixes(), after, j.e.plan.DerivedTo, pageEvents)
-		if err != nil {
-			return err
+	for _, stream := range slices.Sorted(maps.Keys(streams)) {
+		if stream <= causes.Stream {
+			continue
 		}
-		if last == 0 {
-			break
+		if done, err := j.eraseStream(ctx, stream, j.e.plan.DerivedTo); err != nil || !done {
+			return false, err
+		}
+		causes.Stream = stream // saved with the next progress
+	}
+	for {
+		caused, last, err := j.config.Events.CausedBy(ctx, j.tenant, tags, categories, domain.ReportPrefixes(),
+			causes.CausedAfter, j.e.plan.DerivedTo, pageEvents)
+		if err != nil || last == 0 {
+			return err == nil, err
 		}
 		if done, err := j.eraseCaused(ctx, caused); err != nil || !done {
-			return err
+			return false, err
 		}
-		after = last
+		causes.CausedAfter = last
+		if err := j.save(ctx); err != nil || j.isOver() {
+			return false, err
+		}
 	}
-	j.e.Position = j.madeAfter // to look for what was made of the events that were erased just now, too
-	return j.save(ctx)
 }
 
 // eraseCaused erases reports, and all changes of the documents that some of them show. done is false if the turn is over.
 func (j *job) eraseCaused(ctx context.Context, caused []eventlog.Caused) (done bool, err error) {
 	var reports []int64
-	streams := make(map[string]bool)
 	for _, event := range caused {
 		if domain.IsReport(event.Stream) {
 			reports = append(reports, event.Position)
-		} else {
-			streams[event.Stream] = true
 		}
 	}
 	if reports, err = j.config.Events.Unerased(ctx, j.tenant, j.unfinished, reports); err != nil {
@@ -290,15 +313,16 @@ func (j *job) eraseCaused(ctx context.Context, caused []eventlog.Caused) (done b
 			return false, err
 		}
 	}
-	return j.eraseStreams(ctx, streams)
-}
-
-// eraseStreams erases all changes in streams. done is false if the turn is over.
-func (j *job) eraseStreams(ctx context.Context, streams map[string]bool) (done bool, err error) {
-	for _, stream := range slices.Sorted(maps.Keys(streams)) {
-		if done, err := j.eraseStream(ctx, stream, j.e.plan.DerivedTo); err != nil || !done {
+	erased := make(map[string]bool)
+	for _, event := range caused {
+		if domain.IsReport(event.Stream) || erased[event.Stream] {
+			continue
+		}
+		if done, err := j.eraseStream(ctx, event.Stream, j.e.plan.DerivedTo); err != nil || !done {
 			return false, err
 		}
+		erased[event.Stream] = true
+		j.e.plan.Causes.CausedAfter = event.Position // saved with the next progress
 	}
 	return true, nil
 }

@@ -45,6 +45,14 @@ type process struct {
 func start(t testing.TB, change func(*subjects.Config), others map[string]drivers.Driver) *process {
 	t.Helper()
 	s, db := tablestest.Open(t)
+	return startOn(t, s, db, change, others)
+}
+
+// startOn is start with tables that are open.
+func startOn(
+	t testing.TB, s *tables.Tables, db pgtest.DB, change func(*subjects.Config), others map[string]drivers.Driver,
+) *process {
+	t.Helper()
 	driver, err := postgres.Open(t.Context(), postgres.Config{URL: db.URL(migrations.RoleDocuments), MaxConns: 4, Log: quiet})
 	tablestest.Must(t, err)
 	byName := map[string]drivers.Driver{"default": driver}
@@ -519,6 +527,73 @@ func TestRetentionDuringAnErasure(t *testing.T) {
 	of.Others = [][16]byte{id}
 	if left, err := s.Unerased(ctx, w.tenant, of, change); err != nil || !slices.Equal(left, change) {
 		t.Errorf("while the first erasure is not finished, a further one finds %v, %v", left, err)
+	}
+}
+
+// However short its turns are, an erasure does not look again and again at the documents that an event has changed.
+func TestLargeFanOut(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	network := pgtest.NewNetwork(t, db)
+	var looked, turns atomic.Int64
+	network.Before("select e.stream_version, e.position", func() bool {
+		looked.Add(1)
+		return true
+	})
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	network.Before("update erasures as e set worker = $3", func() bool {
+		if turns.Add(1) == 150 { // a process of an earlier release has had a turn
+			if _, err := super.Exec(t.Context(), "update manifold.erasures set plan = plan - 'causes'"); err != nil {
+				t.Error(err)
+			}
+		}
+		return true
+	})
+	s := tablestest.OpenWith(t, db, func(c *tables.Config) { c.AppURL = network.URL(t, db, migrations.RoleApp) })
+	p := startOn(t, s, db, func(c *subjects.Config) { c.SetTurn(1) }, nil)
+	ctx, tenant := t.Context(), tablestest.NewTenant(t, s)
+	_, err := p.catalog.Create(ctx, tenant, domain.Definition{Name: "own", On: map[string]string{"Other": `{}`}}, "test")
+	tablestest.Must(t, err)
+	// Each document has a change before the event, too, and every third one a report.
+	const documents = 240 // with their reports more than a page of events
+	noted := domain.NewEvent{
+		ID: domain.NewEventID(), Type: "Noted", Data: json.RawMessage(`{"text":"secret"}`), Tags: []string{"subject:" + person},
+	}
+	made := func(stream, eventType string, tags ...string) domain.StreamAppend {
+		return domain.StreamAppend{Stream: stream, Expected: domain.Any, Events: []domain.NewEvent{
+			{ID: domain.NewEventID(), Type: eventType, Data: json.RawMessage(`{"text":"secret"}`), Tags: tags},
+		}}
+	}
+	var before, after domain.Append
+	for n := range documents {
+		stream := fmt.Sprintf("own.changed-%d", n*7%documents)
+		before.Streams = append(before.Streams, made(stream, "own.changed"))
+		after.Streams = append(after.Streams, made(stream, "own.changed", domain.CauseTag(noted.ID)))
+		if n%3 == 0 {
+			after.Streams = append(after.Streams, made(fmt.Sprintf("dlq.mail-%d", n), "EventDeadLettered", domain.CauseTag(noted.ID)))
+		}
+	}
+	event := domain.StreamAppend{Stream: "customer-1", Expected: domain.Any, Events: []domain.NewEvent{noted}}
+	for _, batch := range []domain.Append{before, {Streams: []domain.StreamAppend{event}}, after} {
+		tablestest.Append(t, s, tenant, batch)
+	}
+	e, _, err := p.subjects.Request(ctx, tenant, subjects.Request{
+		Subject: person, Reason: "asked", By: subjects.Actor{ID: "a", By: "key a"},
+	})
+	tablestest.Must(t, err)
+	running, stop := context.WithCancel(ctx)
+	stopped := make(chan error, 1)
+	go func() { stopped <- p.subjects.Run(running) }()
+	e = p.await(t, tenant, e.ID)
+	stop()
+	tablestest.Must(t, <-stopped)
+	if e.Counts.DerivedEvents != documents*7/3 || looked.Load() > 15*documents || turns.Load() < 150 {
+		t.Errorf("in %d turns it has looked at streams %d times, and counts %+v", turns.Load(), looked.Load(), e.Counts)
+	}
+	for _, event := range tablestest.WholeLog(t, s, tenant) {
+		if event.Gap == nil {
+			t.Errorf("a %s of %s still has its data", event.Type, event.Stream)
+		}
 	}
 }
 

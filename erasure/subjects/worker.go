@@ -43,8 +43,20 @@ type plan struct {
 	// Salts are the positions of the events that were erased last. Their salts are left if the process ended then.
 	Salts []int64 `json:"salts,omitempty"`
 	// Stream is the one whose events were erased last as what the service has made, up to Version.
-	Stream  string `json:"stream,omitempty"`
-	Version int64  `json:"version,omitempty"`
+	Stream  string     `json:"stream,omitempty"`
+	Version int64      `json:"version,omitempty"`
+	Causes  causesPage `json:"causes,omitzero"`
+}
+
+// causesPage is a page of erased events, and how far the step derived has come with what the service has made of them.
+type causesPage struct {
+	After int64 `json:"after,omitempty"` // the page's positions are after this one
+	UpTo  int64 `json:"upTo,omitempty"`  // and up to this one; 0: there is no page
+	// MadeAfter is a position before all events that were erased as what the service has made. They are causes, too, so
+	// the next page begins after it.
+	MadeAfter   int64  `json:"madeAfter,omitempty"`
+	Stream      string `json:"stream,omitempty"`      // the page's own streams are erased up to this one
+	CausedAfter int64  `json:"causedAfter,omitempty"` // what its events have caused is erased up to this position
 }
 
 type projectionRef struct {
@@ -209,7 +221,6 @@ type job struct {
 	unfinished eventlog.Unfinished                            // likewise
 	end        time.Time                                      // of the turn
 	cursors    map[string]int64                               // the versions up to which streams are erased
-	madeAfter  int64                                          // a position before all that eraseMade has erased
 	making     bool                                           // eraseMade has erased something in this turn
 }
 
