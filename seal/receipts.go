@@ -54,8 +54,8 @@ var errConcurrent = domain.Errorf(domain.CodeUnavailable, "",
 	"the receipts of the log, or the keys that sign them, were just changed by another process; try again")
 
 // WithReceipts calls do with what signs receipts about a log. do runs the transaction that needs it. If the transaction
-// fails because of others, or because the keys were rotated, WithReceipts calls do again, a few times. It loads the keys
-// before each call, so that the transaction needs no second connection.
+// fails because of others, or because the keys were rotated, WithReceipts calls do again, at most four times. It loads
+// the keys before each call, so that the transaction needs no second connection.
 func (s *Postgres) WithReceipts(ctx context.Context, log domain.TenantID, do func(*Receipts) error) (err error) {
 	receipts := &Receipts{log: log, met: make(map[string]bool)}
 	for attempt := 1; ; attempt++ {
@@ -84,8 +84,8 @@ func receiptID(kind proof.Kind, cause string) [16]byte {
 
 // Queue queues signed receipts for events which the transaction of the batch removes or erases. cause says in one line
 // what asked for that. A block has one receipt for each kind and cause: positions are added to it. The transaction
-// needs the retention login. If another one changes the same receipt, the batch fails, and so does Queue if a receipt is
-// signed with a key that is not known yet. WithReceipts repeats both.
+// needs the retention login. If another one changes the same receipt, the batch fails, and so does Queue if a receipt
+// is signed with a key that is not known yet. WithReceipts repeats both.
 func (r *Receipts) Queue(
 	ctx context.Context, tx pgx.Tx, batch *pgx.Batch, kind proof.Kind, cause string, positions []int64,
 ) error {
