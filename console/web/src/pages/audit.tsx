@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import type { Client, Event as LogEvent } from "../../../../client/typescript/src/index.js";
 import { useData } from "../data";
-import { count, exact, plural } from "../format";
+import { count, exact, plural, quote } from "../format";
 import { go, goQuery, href, Link, usePlace } from "../router";
 import { useMay, useSession } from "../session";
 import { Await, Badge, Button, Code, Dialog, Facts, Field, Json, Select, Time, Title } from "../ui";
@@ -43,7 +43,8 @@ export function Audit() {
   const key = JSON.stringify(selection);
   const live = query.get("live") === "1";
   const shown = query.get("event");
-  const filters = [may("operator:read") && "--operator", actor && `--actor ${actor}`, action && `--action ${action}`, types && `--types ${types}`].filter(Boolean).join(" ");
+  const command = ["manifold audit", may("operator:read") && "--operator"].filter(Boolean).join(" ");
+  const filtered = [command, actor && `--actor ${quote(actor)}`, action && `--action ${quote(action)}`, types && `--types ${quote(types)}`, "-o ndjson"].filter(Boolean).join(" ");
   return (
     <div class={shown ? "events with-details" : "events"}>
       <Title text="Audit log" about={may("operator:read") ? "Who did what: operators" : "Who did what, and which requests were denied"} actions={<>
@@ -52,14 +53,14 @@ export function Audit() {
       </>} />
       <Filters key={key} actor={actor} action={action} outcome={types} at={selection.at} />
       <div class="events-body">
-        <EventList key={key} audit selection={selection} live={live} shown={shown} row={auditRow} command="manifold audit --follow"
+        <EventList key={key} audit selection={selection} live={live} shown={shown} row={auditRow} command={`${command} --follow`}
           empty={tags || types ? "There are no such entries. Follow the whole audit log on the command line:" : "Nothing was done yet. Follow the audit log on the command line:"} />
         {shown && <Details id={shown} />}
       </div>
       {exporting && (
         <Dialog title="Export the audit log" close={() => setExporting(false)}>
           <p>What the filters select, one JSON object a line:</p>
-          <Code text={`manifold audit ${filters}${filters && " "}-o ndjson`} />
+          <Code text={filtered} />
           <p>The whole log, as an export:</p>
           <Code text={`curl -s '${location.origin}/audit/v1/export' -H "Authorization: Bearer $MANIFOLD_KEY" -H 'Accept: application/x-ndjson' > audit.ndjson`} />
           <div class="actions end"><Button tone="primary" onPress={() => setExporting(false)}>Close</Button></div>
@@ -94,8 +95,8 @@ function Filters(given: { actor: string; action: string; outcome: string; at: st
 
 const actorName = ({ actor }: Entry): string => (actor ? actor.name || actor.subject || actor.key || actor.kind : "nobody");
 
-/** The actor as its tag names it. */
-const actorTag = (actor: NonNullable<Entry["actor"]>): string => (actor.kind === "key" ? `key:${actor.key}` : actor.kind === "token" ? `token:${actor.issuer}:${actor.subject}` : actor.kind);
+/** The actor as the event's tag names it: the service shortens a subject that no tag can contain. */
+const actorTag = ({ tags }: LogEvent): string => tags?.find((tag) => tag.startsWith("actor:"))?.slice("actor:".length) ?? "";
 
 const parameters = (of: Record<string, string> | undefined): string => Object.entries(of ?? {}).map(([name, value]) => `${name}: ${value}`).join(", ");
 
@@ -143,7 +144,7 @@ function Details({ id }: { id: string }) {
             <>
               <Facts of={[
                 ["Outcome", <><OutcomeBadge of={e} />{entry.status !== undefined && ` ${entry.status}`}{entry.code && ` ${entry.code}`}</>],
-                actor && ["Actor", <><Link to={href(["audit"], { actor: actorTag(actor) })}>{actorName(entry)}</Link> <span class="muted">{actor.kind}{actor.role && `, ${actor.role}`}</span></>],
+                actor && ["Actor", <><Link to={href(["audit"], { actor: actorTag(e) })}>{actorName(entry)}</Link> <span class="muted">{actor.kind}{actor.role && `, ${actor.role}`}</span></>],
                 entry.action !== undefined && ["Action", <Link to={href(["audit"], { action: entry.action })}>{entry.action}</Link>],
                 entry.targets && ["Target", parameters(entry.targets)], entry.query && ["Query", parameters(entry.query)],
                 entry.count !== undefined && ["Requests", count(entry.count)], entry.network !== undefined && ["Network", entry.network],
