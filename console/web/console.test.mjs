@@ -52,7 +52,7 @@ const pages = [
   ["/audit", "createKey"],
   ["/audit?action=putWebhook&outcome=ActionDone", "putWebhook"],
   [`/audit?event=${audited.id}`, "Began"],
-  ["/people", "Nobody's data was erased yet."],
+  ["/people", "No erasures yet."],
   ["/proof", "manifold verify --checkpoint log.checkpoint"],
   ["/admin", "heartbeat"],
   ["/admin/usage?days=7&figure=documents", "documents on "],

@@ -199,6 +199,6 @@ function hear(message: { kind: string; key: string }): void {
   if (message.kind === "signed-out") {
     take = undefined;
     drafts.clear();
-    if (current) session.value = {};
+    if (current || session.value.reason !== undefined) session.value = {};
   }
 }
