@@ -182,6 +182,7 @@ async function egress() {
     await accessible(page);
     await page.locator("td a ::-p-text(warehouse)").click();
     await says(page, "Does not answer");
+    await page.locator("button ::-p-text(Show the tenants)").click();
     await says(page, "acme");
     expect(`the egress's address is ${page.url()}`, page.url().endsWith("/console/delivery/egresses/warehouse"));
     await accessible(page);

@@ -6,7 +6,7 @@ import { count, plural } from "../format";
 import { go, href, Link, usePlace } from "../router";
 import { readLines, save } from "../save";
 import { useMay, useSession } from "../session";
-import { ask, Await, Badge, Button, Code, Facts, Field, Panel, Progress, messageOf, Select, Table, Time, Title, toast } from "../ui";
+import { ask, Await, Badge, Button, Code, Facts, Field, messageOf, Panel, Progress, Select, Table, Time, Title, toast } from "../ui";
 
 /** The id of a person may be personal itself. It is never in an address of these pages, which proxies log and browsers keep. */
 export function People() {
