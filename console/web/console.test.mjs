@@ -133,6 +133,11 @@ async function keyboardAndScopes() {
   await page.goto(`${given.url}/console/projections/orders?tab=definition`);
   await says(page, "event.stream");
   expect("a key for documents may edit a definition", !(await page.$(".editor")));
+  const { key: orders } = await api("POST", "/v1/keys", { name: "orders", scopes: ["events:read:order"] });
+  await signedIn(page, orders, "/events?category=order");
+  await says(page, "older ones follow");
+  const own = await page.$$eval("nav a", (all) => all.map((link) => link.textContent.trim()));
+  expect(`a key for a category sees ${own}`, own.includes("Events") && !own.includes("Proof"));
   await signedIn(page, given.key);
   await page.reload();
   await page.waitForSelector(".shell");
