@@ -44,6 +44,6 @@ func (s operations) ListEgresses(ctx context.Context, caller access.Caller, _ op
 func egressProcess(process domain.ProcessEgresses, state domain.EgressState) openapi.EgressProcess {
 	return openapi.EgressProcess{
 		Id: process.Member.String(), Name: process.Name, Up: state.Up, Error: state.Error, ErrorSince: moment(state.ErrorSince),
-		Failing: state.Failing, WaitingSince: moment(state.WaitingSince),
+		ErrorTenant: state.ErrorTenant, Failing: state.Failing, WaitingSince: moment(state.WaitingSince),
 	}
 }

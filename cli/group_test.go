@@ -106,8 +106,8 @@ func TestGroupCommands(t *testing.T) {
 		{[]string{"egress", "list"}, "GET /v1/admin/egresses\n", map[string]string{"GET /v1/admin/egresses": `200 {"egresses":[{"name":"orders","kind":"nats","addresses":["nats-1:4222"],"topic":"m.{key}","processes":[` +
 			`{"id":"0190d3a4-2222-7def-8123-456789abcdef","name":"one:8080","up":true,"failing":2,"error":"no such stream","errorSince":"2026-03-01T09:00:00Z"},` +
 			`{"id":"0190d3a4-2222-7def-8123-456789abcde0","name":"two:8080","up":false,"failing":0,"error":"the broker does\n not answer","errorSince":"2026-03-01T10:00:00Z","waitingSince":"2026-03-01T09:59:58Z"}]},` +
-			`{"name":"past","processes":[]}]}`}, 0,
-			[]string{"orders  nats nats-1:4222  m.{key}  down            2026-03-01T09:59:58Z  2          the broker does not answer\n", "past    -                 -        not configured  -                     0          \n"}},
+			`{"name":"past","processes":[]},{"name":"slow","processes":[{"id":"0190d3a4-2222-7def-8123-456789abcdef","name":"one:8080","up":true,"failing":1,"error":"no such stream","errorTenant":"0190d3a4-0000-7def-8123-456789abcdef"}]}]}`}, 0,
+			[]string{"orders  nats nats-1:4222  m.{key}  down           2026-03-01T09:59:58Z  2          the broker does not answer\n", "past    -                 -        no process     -                     0          \n", "failing for 1  -                     1          tenant 0190d3a4-0000-7def-8123-456789abcdef: no such stream\n"}},
 		{[]string{"totals", "sales", "--per", "both", "--key-prefix", "2026-11"}, "GET /v1/admin/totals/sales?per=both&keyPrefix=2026-11&pageSize=1000\n", map[string]string{"GET /v1/admin/totals/sales": `200 ` + totalsAnswer}, 0,
 			[]string{"TENANT  KEY         DOCUMENTS  ORDERS  PRICE.NET  NOT NUMBERS  POSITION  COMPUTED\n", "acme    2026-11-01  2          12      0.3        1            9         2026-", "all                 2          12      0.3        1                      \n",
 				"tenants with newer documents, whose totals follow: 1\ntenants with too many or too long keys, whose documents count without a key: 1\n"}},

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,9 +27,10 @@ type clock struct {
 // link is a process's way to it.
 type link struct {
 	*clock
-	mu     sync.Mutex
-	broken bool
-	hangs  bool
+	mu      sync.Mutex
+	broken  bool
+	hangs   bool
+	reports [][]domain.EgressReport // as the database has got them
 }
 
 var errGone = errors.New("the network is gone")
@@ -57,6 +59,9 @@ func (l *link) Announce(ctx context.Context, m members.Member, within time.Durat
 	}
 	l.clock.mu.Lock()
 	defer l.clock.mu.Unlock()
+	if m.Egresses != nil {
+		l.reports = append(l.reports, m.Egresses)
+	}
 	now := time.Now()
 	if old, ok := l.rows[m.ID]; ok {
 		m.StartedAt = old.StartedAt
@@ -360,13 +365,19 @@ func TestEveryTenantAlwaysHasAnOwner(t *testing.T) {
 	})
 }
 
-// Changed is called once for each change, and never for a mere sign of life.
+// Changed is called once for each change, and never for a mere sign of life. Egresses are reported when they have changed,
+// and again after a sign of life that may not have arrived.
 func TestChangesAreReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &clock{rows: make(map[domain.MemberID]members.Member)}
 		told := 0
-		m := members.New(members.Config{Store: &link{clock: c}, Changed: func() { told++ }, Log: slog.New(slog.DiscardHandler)})
+		l := &link{clock: c}
+		var up atomic.Bool
+		egresses := func() []domain.EgressReport {
+			return []domain.EgressReport{{Name: "orders", Query: domain.Query{{Tags: []string{"a"}}}, EgressState: domain.EgressState{Up: up.Load()}}}
+		}
+		m := members.New(members.Config{Store: l, Egresses: egresses, Changed: func() { told++ }, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- m.Run(ctx) }()
@@ -374,6 +385,20 @@ func TestChangesAreReported(t *testing.T) {
 		if told != 1 {
 			t.Errorf("%d changes were announced, want its own announcement alone", told)
 		}
+		reported := func(want int) {
+			t.Helper()
+			pass(3 * members.Beat)
+			if n := len(l.reports); n != want || l.reports[n-1][0].Up != up.Load() {
+				t.Errorf("reported are %+v, want %d", l.reports, want)
+			}
+		}
+		reported(1)
+		up.Store(true)
+		reported(2)
+		l.set(true, false)
+		pass(3 * members.Beat)
+		l.set(false, false)
+		reported(3)
 		other := start(t, c, "other")
 		pass(time.Minute)
 		other.stop()

@@ -76,7 +76,7 @@ func (m *Metrics) CollectDatabases(each func(yield func(database string, up bool
 // CollectEgress adds for each egress whether its broker answers, and how long its oldest waiting event has waited, as
 // far as this process knows.
 func (m *Metrics) CollectEgress(each func(yield func(egress string, up bool, lag time.Duration))) {
-	answers := newDesc("egress_up", "Whether an egress's broker answered this process's last request: 1, or 0 while it is retried.", "egress")
+	answers := newDesc("egress_up", "Whether an egress's broker answers: 1, or 0 while it does not and events of this process wait.", "egress")
 	age := newDesc("egress_lag_seconds", "Age of the oldest event waiting to be published, over the tenants that this process works for.", "egress")
 	m.onScrape(func(out chan<- prometheus.Metric) {
 		each(func(egress string, up bool, lag time.Duration) {

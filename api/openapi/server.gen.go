@@ -836,11 +836,11 @@ type DocumentList struct {
 	Explanation *Explanation `json:"explanation,omitempty"`
 }
 
-// Egress Settings are those of the process that started last. An egress that no live process has in its configuration has none: its groups stay, and hold their events.
+// Egress The settings come from the process that started last. Without a live process they are missing, and the groups still hold their events.
 type Egress struct {
 	Name string `json:"name"`
 
-	// Removing The configuration has `remove`: a process removes its groups.
+	// Removing The configuration has `remove`: its processes remove, or have removed, the groups.
 	Removing bool   `json:"removing,omitempty"`
 	Kind     string `json:"kind,omitempty"`
 
@@ -850,8 +850,8 @@ type Egress struct {
 	// Topic The topic, or the subject of NATS, with its placeholders.
 	Topic string `json:"topic,omitempty"`
 
-	// Tenants Missing for all tenants.
-	Tenants []UUID `json:"tenants,omitempty"`
+	// Tenants How many tenants the configuration names; missing for all.
+	Tenants int `json:"tenants,omitempty"`
 
 	// Categories Missing for all.
 	Categories []string `json:"categories,omitempty"`
@@ -882,12 +882,15 @@ type EgressProcess struct {
 	// Name The host's name and where the process listens.
 	Name string `json:"name"`
 
-	// Up The broker answered the last request.
+	// Up The broker answered the last request, or no event is known to wait for it.
 	Up bool `json:"up"`
 
 	// Error Why events wait: the broker's error or, if it answers, the error of the tenant that has failed for the longest time.
 	Error      string `json:"error,omitempty"`
 	ErrorSince *Time  `json:"errorSince,omitempty"`
+
+	// ErrorTenant The tenant whose error it is; missing if the broker does not answer.
+	ErrorTenant string `json:"errorTenant,omitempty"`
 
 	// Failing How many tenants' last attempts failed, although the broker answers.
 	Failing int `json:"failing"`

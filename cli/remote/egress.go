@@ -27,8 +27,8 @@ func egressCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the egresses: whether their brokers answer, and why events wait",
 		Long: `List the egresses of the live processes' configurations: whether the broker answers, since when the oldest event has waited (if that
-is 5 seconds or more), how many processes publish, and why events wait. -o json shows each process. "not configured" means that no
-process has the egress, but its groups remain.
+is 5 seconds or more), how many processes publish, and why events wait. -o json shows each process. "no process" means that no live
+process runs the egress; its groups still hold their events.
 
 How far each tenant is: manifold lag --all-tenants, as the group egress.NAME.`,
 		Args: cobra.NoArgs,
@@ -55,7 +55,7 @@ func egressRow(e client.Egress) []any {
 	}
 	switch {
 	case len(e.Processes) == 0:
-		state = "not configured"
+		state = "no process"
 	case e.Removing:
 		state = "removing"
 	case !worst.Up:
@@ -63,8 +63,12 @@ func egressRow(e client.Egress) []any {
 	case failing > 0:
 		state = fmt.Sprintf("failing for %d", failing)
 	}
+	cause := worst.Error
+	if worst.ErrorTenant != "" {
+		cause = "tenant " + worst.ErrorTenant + ": " + cause
+	}
 	broker := strings.TrimSpace(e.Kind + " " + strings.Join(slices.Sorted(slices.Values(e.Addresses)), ","))
-	return []any{e.Name, cmp.Or(broker, "-"), cmp.Or(e.Topic, "-"), state, cmp.Or(waiting, "-"), len(e.Processes), oneLine(worst.Error)}
+	return []any{e.Name, cmp.Or(broker, "-"), cmp.Or(e.Topic, "-"), state, cmp.Or(waiting, "-"), len(e.Processes), oneLine(cause)}
 }
 
 // earlier reports whether a known time is before another, which may be unknown.

@@ -52,7 +52,7 @@ const pages = [
   ["/audit", "createKey"],
   ["/audit?action=putWebhook&outcome=ActionDone", "putWebhook"],
   [`/audit?event=${audited.id}`, "Began"],
-  ["/people", "Nobody's data was erased yet."],
+  ["/people", "No erasures yet."],
   ["/proof", "manifold verify --checkpoint log.checkpoint"],
   ["/admin", "heartbeat"],
   ["/admin/usage?days=7&figure=documents", "documents on "],
@@ -133,6 +133,11 @@ async function keyboardAndScopes() {
   await page.goto(`${given.url}/console/projections/orders?tab=definition`);
   await says(page, "event.stream");
   expect("a key for documents may edit a definition", !(await page.$(".editor")));
+  const { key: orders } = await api("POST", "/v1/keys", { name: "orders", scopes: ["events:read:order"] });
+  await signedIn(page, orders, "/events?category=order");
+  await says(page, "older ones follow");
+  const own = await page.$$eval("nav a", (all) => all.map((link) => link.textContent.trim()));
+  expect(`a key for a category sees ${own}`, own.includes("Events") && !own.includes("Proof"));
   await signedIn(page, given.key);
   await page.reload();
   await page.waitForSelector(".shell");
@@ -182,6 +187,7 @@ async function egress() {
     await accessible(page);
     await page.locator("td a ::-p-text(warehouse)").click();
     await says(page, "Does not answer");
+    await page.locator("button ::-p-text(Show the tenants)").click();
     await says(page, "acme");
     expect(`the egress's address is ${page.url()}`, page.url().endsWith("/console/delivery/egresses/warehouse"));
     await accessible(page);
@@ -219,7 +225,12 @@ async function auditLog() {
   await page.locator("aside dd a ::-p-text(all)").click();
   await page.waitForFunction(() => new URLSearchParams(location.search).get("actor")?.startsWith("key:"));
   await page.locator("button ::-p-text(Export …)").click();
-  await says(page, "--actor key:");
+  await says(page, "--actor 'key:");
+  // An address may come from somebody else: no part of it is a command.
+  await page.goto(`${given.url}/console/audit?actor=${encodeURIComponent("token:auth0|1;'$(id)")}`);
+  await says(page, "There are no such entries");
+  await page.locator("button ::-p-text(Export …)").click();
+  await says(page, `--actor 'token:auth0|1;'\\''$(id)'`);
   await accessible(page);
   await context.close();
 }

@@ -318,7 +318,7 @@ func (h *holder) send(ctx context.Context, pending []domain.Delivery) (acked, re
 			}
 			rest = append(rest, pending[i])
 			if failure == nil || errors.Is(failure, ErrHeldBack) {
-				failure = err
+				failure = messageError{err, messages[i].Topic}
 			}
 		}
 		if !refused || !errors.Is(failure, ErrHeldBack) {

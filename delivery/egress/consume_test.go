@@ -122,14 +122,17 @@ func TestFailureSeeksToTheFirstMissingEvent(t *testing.T) {
 	bad := b.Tenants[0].String()
 	s.failing(func(m *egress.Message) error {
 		if attribute(m, "manifoldtenant") == bad && attribute(m, "manifoldstream") == "order-1" && attribute(m, "manifoldversion") == "2" {
-			return errTrouble
+			return fmt.Errorf("%w with %q", errTrouble, m.Topic)
 		}
 		return nil
 	})
-	p := b.Start(t, of(s))
+	config := of(s)
+	config.Topic = "m.{key}"
+	p := b.Start(t, config)
 	b.Append(t, b.Tenants[0], "order-1", "order-1", "order-1", "order-2")
-	egresstest.Until(t, "it was tried several times", func() bool { return s.asked() > 4 })
-	if state := p.Egress.State(); !state.Up || state.WaitingSince.IsZero() {
+	egresstest.Until(t, "it was tried several times", func() bool { return s.asked() > 4 && p.Egress.State().Failing == 1 })
+	state := p.Egress.State()
+	if !state.Up || state.WaitingSince.IsZero() || state.Error != `trouble with "m.{key}"` || state.ErrorTenant != bad {
 		t.Errorf("the state is %+v", state)
 	}
 	if q := partitionOf(t, b, b.Tenants[0]); q.Checkpoint != 1 {
@@ -224,12 +227,12 @@ func TestLagEndsWithTheTenant(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		check := func(t *testing.T, failure error, failing int) {
 			t.Parallel()
 			b := egresstest.NewBench(t, 1)
 			b.Append(t, b.Tenants[0], "order-1")
 			s := &script{}
-			s.failing(func(*egress.Message) error { return errors.New("no such topic") })
+			s.failing(func(*egress.Message) error { return failure })
 			config := of(s)
 			var ours, active atomic.Bool
 			ours.Store(true)
@@ -239,10 +242,12 @@ func TestLagEndsWithTheTenant(t *testing.T) {
 			p := b.Start(t, config)
 			egresstest.Until(t, "it waits", func() bool {
 				state := p.Egress.State()
-				return !state.WaitingSince.IsZero() && state.Failing == 1 && strings.Contains(state.Error, "no such topic") && !state.ErrorSince.IsZero()
+				return !state.WaitingSince.IsZero() && state.Up == (failing > 0) && state.Failing == failing && strings.Contains(state.Error, failure.Error()) && !state.ErrorSince.IsZero()
 			})
 			leave(t, b, p, &ours, &active)
 			egresstest.Until(t, "it waits no more", func() bool { return p.Egress.State() == domain.EgressState{Up: true} })
-		})
+		}
+		t.Run(name, func(t *testing.T) { check(t, errors.New("no such topic"), 1) })
+		t.Run(name+" during an outage", func(t *testing.T) { check(t, egress.ErrUnreachable, 0) })
 	}
 }

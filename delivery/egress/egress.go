@@ -2,9 +2,12 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -109,6 +112,24 @@ type failure struct {
 	since  time.Time
 }
 
+// messageError is why a message was not published.
+type messageError struct {
+	error
+	topic string
+}
+
+func (e messageError) Unwrap() error { return e.error }
+
+// reason returns an error for reports. Operators read them, so a topic, which may contain keys of a tenant's streams, is
+// replaced by its template.
+func (e *Egress) reason(err error) string {
+	text := err.Error()
+	if of, ok := errors.AsType[messageError](err); ok {
+		text = strings.ReplaceAll(text, strconv.Quote(of.topic), strconv.Quote(e.config.Topic))
+	}
+	return consume.Truncate(text, domain.MaxReasonBytes)
+}
+
 // New returns an Egress. Its error names the invalid setting: topic or filter.
 func New(config Config) (*Egress, error) {
 	if config.Log == nil {
@@ -203,7 +224,10 @@ func (e *Egress) State() domain.EgressState {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.forgetForeignTenants()
-	s := domain.EgressState{Up: e.gate.open(), Error: e.outage.reason, ErrorSince: e.outage.since, Failing: len(e.failing)}
+	s := domain.EgressState{Up: true, Failing: len(e.failing)}
+	if len(e.waiting) > 0 { // otherwise nothing would notice that the broker answers again
+		s.Up, s.Error, s.ErrorSince = e.gate.open(), e.outage.reason, e.outage.since
+	}
 	for _, since := range e.waiting {
 		if s.WaitingSince.IsZero() || since.Before(s.WaitingSince) {
 			s.WaitingSince = since
@@ -212,9 +236,9 @@ func (e *Egress) State() domain.EgressState {
 	if s.Error != "" {
 		return s
 	}
-	for _, f := range e.failing {
+	for tenant, f := range e.failing {
 		if s.ErrorSince.IsZero() || f.since.Before(s.ErrorSince) {
-			s.Error, s.ErrorSince = f.reason, f.since
+			s.Error, s.ErrorSince, s.ErrorTenant = f.reason, f.since, tenant.String()
 		}
 	}
 	return s
@@ -241,12 +265,8 @@ func (e *Egress) Report() domain.EgressReport {
 	if time.Since(s.WaitingSince) < reportWaiting {
 		s.WaitingSince = time.Time{}
 	}
-	tenants := make([]string, len(c.Tenants))
-	for i, tenant := range c.Tenants {
-		tenants[i] = tenant.String()
-	}
 	return domain.EgressReport{
-		Name: c.Name, Kind: c.Kind, Addresses: c.Addresses, Topic: c.Topic, Tenants: tenants,
+		Name: c.Name, Kind: c.Kind, Addresses: c.Addresses, Topic: c.Topic, Tenants: len(c.Tenants),
 		Categories: c.Selection.Categories, Types: c.Selection.Types, Query: c.Selection.Query, Filter: c.Selection.Filter,
 		EgressState: s,
 	}
@@ -280,7 +300,7 @@ func (e *Egress) noteAttempt(tenant domain.TenantID, err error) {
 	if before, ok := e.failing[tenant]; ok {
 		since = before.since
 	}
-	e.failing[tenant] = failure{consume.Truncate(err.Error(), domain.MaxReasonBytes), since}
+	e.failing[tenant] = failure{e.reason(err), since}
 }
 
 // noteOutage records that the broker does not answer, or with nil that it does.
@@ -291,9 +311,9 @@ func (e *Egress) noteOutage(err error) {
 	case err == nil:
 		e.outage = failure{}
 	case e.outage.since.IsZero():
-		e.outage = failure{consume.Truncate(err.Error(), domain.MaxReasonBytes), time.Now()}
+		e.outage = failure{e.reason(err), time.Now()}
 	default:
-		e.outage.reason = consume.Truncate(err.Error(), domain.MaxReasonBytes)
+		e.outage.reason = e.reason(err)
 	}
 }
 

@@ -1089,18 +1089,18 @@ export interface MemberList {
   members: Member[];
 }
 
-/** Settings are those of the process that started last. An egress that no live process has in its configuration has none: its groups stay, and hold their events. */
+/** The settings come from the process that started last. Without a live process they are missing, and the groups still hold their events. */
 export interface Egress {
   name: string;
-  /** The configuration has `remove`: a process removes its groups. */
+  /** The configuration has `remove`: its processes remove, or have removed, the groups. */
   removing?: boolean;
   kind?: "nats" | "kafka";
   /** Hosts and ports of the broker. */
   addresses?: string[];
   /** The topic, or the subject of NATS, with its placeholders. */
   topic?: string;
-  /** Missing for all tenants. */
-  tenants?: UUID[];
+  /** How many tenants the configuration names; missing for all. */
+  tenants?: number;
   /** Missing for all. */
   categories?: string[];
   /** Missing for all. */
@@ -1115,11 +1115,13 @@ export interface EgressProcess {
   id: UUID;
   /** The host's name and where the process listens. */
   name: string;
-  /** The broker answered the last request. */
+  /** The broker answered the last request, or no event is known to wait for it. */
   up: boolean;
   /** Why events wait: the broker's error or, if it answers, the error of the tenant that has failed for the longest time. */
   error?: string;
   errorSince?: string;
+  /** The tenant whose error it is; missing if the broker does not answer. */
+  errorTenant?: string;
   /** How many tenants' last attempts failed, although the broker answers. */
   failing: number;
   /** Since when the oldest event has waited, if that is 5 seconds or more. */

@@ -11,7 +11,7 @@ import { Proof } from "./pages/proof";
 import { Rebuilds } from "./pages/rebuilds";
 import { Streams } from "./pages/streams";
 import { go, href, Link, usePlace } from "./router";
-import { type Scope, session, signOut, useMay, useSession } from "./session";
+import { type Scope, session, signOut, useMay, useMayForAll, useSession } from "./session";
 import { SignIn } from "./signin";
 import { useStore } from "./store";
 import { chooseTheme, type Theme, theme } from "./theme";
@@ -24,6 +24,8 @@ interface Section {
   letter: string;
   /** The key needs one of these to see the page. */
   scopes: Scope[];
+  /** The scope has to be for all categories. */
+  forAll?: true;
   page: () => preact.JSX.Element;
 }
 
@@ -36,7 +38,7 @@ const sections: Section[] = [
   { id: "delivery", name: "Delivery", letter: "d", scopes: ["events:read", "events:consume", "subscriptions:write", "operator:read"], page: Delivery },
   { id: "audit", name: "Audit log", letter: "u", scopes: ["audit:read", "operator:read"], page: Audit },
   { id: "people", name: "People", letter: "o", scopes: ["subjects:erase", "subjects:read"], page: People },
-  { id: "proof", name: "Proof", letter: "f", scopes: ["events:read", "audit:read", "tenant:admin", "operator:read"], page: Proof },
+  { id: "proof", name: "Proof", letter: "f", scopes: ["events:read", "audit:read", "tenant:admin", "operator:read"], forAll: true, page: Proof },
   { id: "admin", name: "Administration", letter: "a", scopes: ["tenant:admin", "operator:read", "events:read", "projections:write"], page: Admin },
 ];
 
@@ -64,10 +66,11 @@ function Starting() {
 function Shell() {
   const { caller } = useSession();
   const may = useMay();
+  const mayForAll = useMayForAll();
   const { path } = usePlace();
   const [help, setHelp] = useState(false);
   const [menu, setMenu] = useState(false);
-  const shown = sections.filter((section) => may(...section.scopes));
+  const shown = sections.filter(({ scopes, forAll }) => (forAll ? mayForAll : may)(...scopes));
   const here = path[0] ?? shown[0]?.id;
   const section = shown.find(({ id }) => id === here);
   useKeyboard(shown, () => setHelp(true));

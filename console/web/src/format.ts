@@ -31,6 +31,13 @@ export function relative(time: string, now = Date.now()): string {
 
 export const exact = (time: string): string => new Date(time).toISOString().replace("T", " ").replace("Z", " UTC");
 
+/** A time as somebody types it, in UTC unless it has an offset, as the service takes it; undefined if it is none. */
+export function timeOf(text: string): string | undefined {
+  const iso = text.trim().replace(/^(\d{4}-\d\d-\d\d) /, "$1T");
+  const time = new Date(/T[\d:.]+$/.test(iso) ? iso + "Z" : iso);
+  return !/^\d{4}-\d\d/.test(iso) || Number.isNaN(time.getTime()) ? undefined : time.toISOString();
+}
+
 /** Text for a shell, in single quotes. */
 export const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 

@@ -42,6 +42,12 @@ export function useMay(): (...scopes: Scope[]) => boolean {
   return (...scopes) => caller.scopes.some((granted) => scopes.some((scope) => granted === scope || (scope !== "operator" && granted.startsWith(scope + ":"))));
 }
 
+/** Returns a function that reports whether the key has one of the scopes, for all categories. */
+export function useMayForAll(): (...scopes: Scope[]) => boolean {
+  const { caller } = useSession();
+  return (...scopes) => scopes.some((scope) => caller.scopes.includes(scope));
+}
+
 /** A key, or a token that is renewed before it expires if its issuer allows that. */
 class Credential {
   #grant: Grant;
@@ -193,6 +199,6 @@ function hear(message: { kind: string; key: string }): void {
   if (message.kind === "signed-out") {
     take = undefined;
     drafts.clear();
-    if (current) session.value = {};
+    if (current || session.value.reason !== undefined) session.value = {};
   }
 }

@@ -117,7 +117,7 @@ function Egresses() {
 const failingTenants = ({ processes }: Egress): number => processes.reduce((sum, { failing }) => sum + failing, 0);
 
 function EgressBadge({ of: e }: { of: Egress }) {
-  if (e.processes.length === 0) return <Badge tone="warn">Not configured</Badge>;
+  if (e.processes.length === 0) return <Badge tone="warn">No process runs it</Badge>;
   if (e.removing) return <Badge tone="info">Removing</Badge>;
   if (e.processes.some(({ up }) => !up)) return <Badge tone="bad">Broker does not answer</Badge>;
   return failingTenants(e) > 0 ? <Badge tone="bad">Failing for {plural(failingTenants(e), "tenant")}</Badge> : <Badge tone="ok">Healthy</Badge>;
@@ -129,8 +129,8 @@ function Waiting({ of: e }: { of: Egress }) {
   return oldest === undefined ? <>–</> : <Time at={oldest} />;
 }
 
-/** The most tenants of which an egress's page shows the progress. */
-const mostTenants = 200;
+/** The most tenants that an egress's page reads. */
+const mostTenants = 1000;
 
 function EgressPage({ name }: { name: string }) {
   const { client } = useSession();
@@ -139,50 +139,74 @@ function EgressPage({ name }: { name: string }) {
     if (!found) throw new Error(`There is no egress named ${name}.`);
     return found;
   }, [name], { every: 3000 });
-  const tenants = useData((signal) => collect(client.pages(client.getAllLag({ pageSize: 100, signal }), { signal }), ({ tenants: page }) => page.flatMap((tenant) => {
-    const lag = tenant.consumers.find((c) => c.kind === "group" && c.name === egressPrefix + name);
-    return lag ? [{ tenant, lag }] : [];
-  }), mostTenants), [name], { every: 10_000 });
   return (
     <>
       <Title text={name} about={<><Link to={href(["delivery"])}>Delivery</Link> · egress</>} />
       <Await of={egress} what="the egress">
         {(e) => (
           <>
-            {e.processes.length === 0 && <p class="problem">No live process has it in its configuration. Its groups remain, and hold their events: configure it again, or with remove: true.</p>}
+            {e.processes.length === 0 && <p class="problem">No live process runs it. Its groups still hold their events. Check that workers run with it in their configuration.</p>}
             <Facts of={[
               ["State", <EgressBadge of={e} />], e.kind !== undefined && ["Broker", <span class="url">{e.kind} {e.addresses?.join(", ")}</span>], e.topic !== undefined && [e.kind === "nats" ? "Subject" : "Topic", <code>{e.topic}</code>],
               ["Events", (e.categories?.join(", ") ?? "the whole log") + (e.types ? `: ${e.types.join(", ")}` : "")], e.filter !== undefined && ["Filter", <code>{e.filter}</code>],
-              e.query !== undefined && ["Query", <code>{JSON.stringify(e.query)}</code>], ["Tenants", e.tenants ? count(e.tenants.length) : "all"], ["Waiting since", <Waiting of={e} />],
+              e.query !== undefined && ["Query", <code>{JSON.stringify(e.query)}</code>], ["Tenants", e.tenants ? count(e.tenants) : "all"], ["Waiting since", <Waiting of={e} />],
             ]} />
             <Panel title="Processes">
               {e.processes.length === 0 ? <p class="muted">None.</p> : (
                 <Table label="Processes" heads={["Process", "Broker", "Failing tenants", "Waiting since", "Error", "Since"]} rows={e.processes} keyOf={({ id }) => id}
                   row={(p) => [
                     p.name, p.up ? <Badge tone="ok">Answers</Badge> : <Badge tone="bad">Does not answer</Badge>, count(p.failing), p.waitingSince ? <Time at={p.waitingSince} /> : "–",
-                    p.error ?? "–", p.errorSince ? <Time at={p.errorSince} /> : "–",
+                    p.error ? <>{p.errorTenant && <><Link to={href(["admin", "tenants", p.errorTenant])}>A tenant</Link>: </>}{p.error}</> : "–", p.errorSince ? <Time at={p.errorSince} /> : "–",
                   ]} />
               )}
             </Panel>
           </>
         )}
       </Await>
-      <Panel title="Tenants">
-        <Await of={tenants} what="tenants">
-          {({ items, more }) => items.length === 0 ? <p class="muted">No tenant has a group of it yet.</p> : (
-            <>
-              <Table label="Tenants" heads={["Tenant", "Done up to", "Lag", "Time behind", "Retrying", "Dead letters"]} rows={items} keyOf={({ tenant }) => tenant.tenant}
-                row={({ tenant, lag }) => [
-                  <Link to={href(["admin", "tenants", tenant.tenant])}>{tenant.name}</Link>, lag.position === undefined ? "–" : `${count(lag.position)} of ${count(tenant.head)}`,
-                  lag.lagPositions === undefined ? "–" : plural(lag.lagPositions, "position"), lag.seconds ? duration(lag.seconds) : "–", count(lag.retrying ?? 0),
-                  lag.deadLetters ? <Badge tone="warn">{count(lag.deadLetters)}</Badge> : "0",
-                ]} />
-              {more && <p class="muted">The first {count(items.length)} tenants. See all with manifold lag --all-tenants.</p>}
-            </>
-          )}
-        </Await>
-      </Panel>
+      <EgressTenants name={name} />
     </>
+  );
+}
+
+/** How far each tenant is. It is read on demand, since the service looks at all groups and projections of each tenant. */
+function EgressTenants({ name }: { name: string }) {
+  const [asked, setAsked] = useState(0);
+  return (
+    <Panel title="Tenants" actions={<Button onPress={() => setAsked(asked + 1)}>{asked === 0 ? "Show the tenants" : "Read again"}</Button>}>
+      {asked === 0 ? <p class="muted">How far each tenant's group is. It takes a while with many tenants.</p> : <EgressLag key={asked} name={name} />}
+    </Panel>
+  );
+}
+
+function EgressLag({ name }: { name: string }) {
+  const { client } = useSession();
+  const read = useData((signal) => collect(client.pages(client.getAllLag({ pageSize: 100, signal }), { signal }), ({ tenants }) => tenants, mostTenants), [name]);
+  return (
+    <Await of={read} what="tenants">
+      {({ items, more }) => {
+        const rows = items.flatMap((tenant) => {
+          const lag = tenant.consumers.find((c) => c.kind === "group" && c.name === egressPrefix + name);
+          return lag || tenant.error ? [{ tenant, lag }] : [];
+        });
+        return (
+          <>
+            {rows.length === 0 ? <p class="muted">{more ? `None of the first ${count(items.length)} tenants has a group of it.` : "No tenant has a group of it yet."}</p> : (
+              <Table label="Tenants" heads={["Tenant", "Done up to", "Lag", "Time behind", "Retrying", "Dead letters"]} rows={rows} keyOf={({ tenant }) => tenant.tenant}
+                row={({ tenant, lag }) => {
+                  const link = <Link to={href(["admin", "tenants", tenant.tenant])}>{tenant.name}</Link>;
+                  if (!lag) return [link, <span class="wrong">{tenant.error}</span>, "–", "–", "–", "–"];
+                  return [
+                    link, lag.position === undefined ? "–" : `${count(lag.position)} of ${count(tenant.head)}`,
+                    lag.lagPositions === undefined ? "–" : plural(lag.lagPositions, "position"), lag.seconds ? duration(lag.seconds) : "–", count(lag.retrying ?? 0),
+                    lag.deadLetters ? <Badge tone="warn">{count(lag.deadLetters)}</Badge> : "0",
+                  ];
+                }} />
+            )}
+            {more && <p class="muted">The first {count(items.length)} tenants were read. See all with manifold lag --all-tenants.</p>}
+          </>
+        );
+      }}
+    </Await>
   );
 }
 

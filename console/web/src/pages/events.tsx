@@ -1,8 +1,8 @@
 import type { ComponentChildren as Content } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Client, Event as LogEvent, Query } from "../../../../client/typescript/src/index.js";
+import type { Caller, Client, Event as LogEvent, Query } from "../../../../client/typescript/src/index.js";
 import { useData } from "../data";
-import { count, curl, exact, relative } from "../format";
+import { count, curl, exact, relative, timeOf } from "../format";
 import { go, goQuery, href, Link, usePlace } from "../router";
 import { session, useMay, useSession } from "../session";
 import { Await, Badge, Button, copy, Empty, Facts, Field, Json, messageOf, Problem, Select, Time, Title } from "../ui";
@@ -34,7 +34,7 @@ const queryOf = ({ name, types }: Selection): Query => ({ items: [{ tags: name.s
 
 /** Reads the page of events before a position, or the newest, the newest first. */
 async function readBefore(client: Client, s: Selection, before: number | undefined, signal: AbortSignal): Promise<LogEvent[]> {
-  const time = before === undefined && s.at !== "" && !/^\d+$/.test(s.at) ? { until: new Date(s.at).toISOString() } : {};
+  const time = before === undefined && s.at !== "" && !/^\d+$/.test(s.at) ? { until: timeOf(s.at) ?? s.at } : {}; // the service says what is wrong with an address's time
   const from = before ?? (/^\d+$/.test(s.at) ? Number(s.at) : undefined);
   const common = { direction: "backward" as const, count: pageSize, signal, ...time };
   const types = s.types.length > 0 ? { types: s.types } : {};
@@ -81,7 +81,7 @@ function Filters({ selection }: { selection: Selection }) {
   const [wrong, setWrong] = useState("");
   const submit = (event: Event) => {
     event.preventDefault();
-    if (at !== "" && !/^\d+$/.test(at) && Number.isNaN(Date.parse(at))) return setWrong("Give a position, or a time such as 2026-03-01T09:30.");
+    if (at !== "" && !/^\d+$/.test(at) && timeOf(at) === undefined) return setWrong("Give a position, or a time in UTC such as 2026-03-01T09:30.");
     go(href(["events"], { ...(scope === "log" ? {} : { [scope]: name.trim() }), types: words(types).join(","), at: at.trim() }));
   };
   const labels = { category: "Category", stream: "Stream", tags: "Tags", log: "" };
@@ -91,7 +91,7 @@ function Filters({ selection }: { selection: Selection }) {
         onChange={(event) => setScope(event.currentTarget.value as Selection["scope"])} />
       {scope !== "log" && <Field label={labels[scope]} value={name} required data-search placeholder={{ category: "order", stream: "order-1001", tags: "course:c1" }[scope]} onInput={(event) => setName(event.currentTarget.value)} />}
       <Field label="Types" value={types} placeholder="all" data-search={scope === "log" ? true : undefined} onInput={(event) => setTypes(event.currentTarget.value)} />
-      <Field label={selection.scope === "stream" ? "Version or time" : "Position or time"} value={at} placeholder="newest" onInput={(event) => setAt(event.currentTarget.value)} />
+      <Field label={selection.scope === "stream" ? "Version or time (UTC)" : "Position or time (UTC)"} value={at} placeholder="newest" onInput={(event) => setAt(event.currentTarget.value)} />
       <Button type="submit" tone="primary">Show</Button>
       {wrong && <p class="problem" role="alert">{wrong}</p>}
     </form>
@@ -107,7 +107,15 @@ interface Ring {
 }
 
 /** The events of a live tail whose credential has expired, until the next sign-in. */
-let interrupted: { of: string; ring: Ring } | undefined;
+let interrupted: { of: string; caller: string; ring: Ring } | undefined;
+
+/** Those whose tails continue for each other. */
+const callerOf = ({ tenant, scopes }: Caller): string => JSON.stringify([tenant?.id, scopes]);
+
+session.listen(() => {
+  const { current, reason } = session.value;
+  if (current ? callerOf(current.caller) !== interrupted?.caller : reason === undefined) interrupted = undefined;
+});
 
 /**
  * Reads history page by page and, if live, follows the log, or the audit log. It keeps a bounded number of events, the newest
@@ -116,17 +124,17 @@ let interrupted: { of: string; ring: Ring } | undefined;
 function useEvents(selection: Selection, live: boolean, ofAudit: boolean) {
   const { client: own, audit, caller } = useSession();
   const client = ofAudit ? audit : own;
-  const of = JSON.stringify([caller.tenant?.id, caller.scopes, ofAudit, selection]);
+  const of = JSON.stringify([callerOf(caller), ofAudit, selection]);
   const [kept] = useState(() => (live && interrupted?.of === of ? interrupted.ring : undefined));
   const [ring, setRing] = useState<Ring>(kept ?? { events: [], complete: false, added: 0 });
   const [state, setState] = useState<{ loading: boolean; error?: unknown; connection: "connecting" | "live" | "broken" }>({ loading: !kept, connection: "connecting" });
   const [ready, setReady] = useState(kept !== undefined);
-  const latest = useRef(ring);
-  latest.current = ring;
+  const latest = useRef<Ring | undefined>(undefined);
+  latest.current = ready ? ring : undefined; // without history, a follower would begin at the start of the log
   useEffect(() => {
     interrupted = undefined;
     return () => {
-      if (live && session.value.reason !== undefined) interrupted = { of, ring: { ...latest.current, added: 0 } };
+      if (live && latest.current && session.value.reason !== undefined) interrupted = { of, caller: callerOf(caller), ring: { ...latest.current, added: 0 } };
     };
   }, [live]);
   const loading = useRef(false);
@@ -295,7 +303,7 @@ function Details({ id }: { id: string }) {
               ["Recorded", <><Time at={e.recordedAt} /> <span class="muted">{exact(e.recordedAt)}</span></>],
               e.occurredAt !== undefined && ["Occurred", <><Time at={e.occurredAt} /> <span class="muted">{exact(e.occurredAt)}</span></>],
               ["Id", <code>{e.id}</code>],
-              e.tags && e.tags.length > 0 && ["Tags", e.tags.map((tag) => <Link key={tag} class="tag" to={href(["events"], { tags: tag })}>{tag}</Link>)],
+              e.tags && e.tags.length > 0 && ["Tags", e.tags.map((tag) => (tag.startsWith("subject:") ? <span key={tag} class="tag">{tag}</span> : <Link key={tag} class="tag" to={href(["events"], { tags: tag })}>{tag}</Link>))],
             ]} />
             <div class="actions">
               <Button onPress={() => copy(curl(`/v1/events/${e.id}`), "Copied the command")}>Copy as curl</Button>

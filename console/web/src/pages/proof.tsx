@@ -3,17 +3,18 @@ import { ProblemError } from "../../../../client/typescript/src/index.js";
 import { useData } from "../data";
 import { plural } from "../format";
 import { save } from "../save";
-import { useMay, useSession } from "../session";
+import { useMay, useMayForAll, useSession } from "../session";
 import { Await, Badge, Button, Code, Facts, Panel, Table, Time, Title } from "../ui";
 
 export function Proof() {
   const { client, audit } = useSession();
   const may = useMay();
+  const mayForAll = useMayForAll();
   return (
     <>
       <Title text="Proof" about="Each log is sealed: a signed checkpoint covers every event up to its position" />
-      {may("events:read") && <Checkpoint title="Log" client={client} command="manifold verify --checkpoint log.checkpoint" file="log.checkpoint" />}
-      {may("audit:read", "operator:read") && <Checkpoint title="Audit log" client={audit} command={`manifold verify --url ${location.origin}/audit --checkpoint audit.checkpoint`} file="audit.checkpoint" />}
+      {mayForAll("events:read") && <Checkpoint title="Log" client={client} command="manifold verify --checkpoint log.checkpoint" file="log.checkpoint" />}
+      {may("audit:read", "operator:read") && <Checkpoint title="Audit log" client={audit} command="manifold verify --audit --checkpoint audit.checkpoint" file="audit.checkpoint" />}
       <Keys />
     </>
   );

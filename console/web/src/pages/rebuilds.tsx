@@ -3,7 +3,7 @@ import type { Client, NewRebuild, Rebuild } from "../../../../client/typescript/
 import { useData } from "../data";
 import { bytes, count, duration, plural } from "../format";
 import { go, href, Link, usePlace } from "../router";
-import { save, savedBytes } from "../save";
+import { readLines, save, savedBytes } from "../save";
 import { useMay, useSession } from "../session";
 import { ask, Await, Badge, Button, Empty, Facts, Panel, Progress, Table, Time, Title, toast } from "../ui";
 import { Changes } from "./streams";
@@ -155,28 +155,6 @@ function Actions({ of: r, reload }: { of: Rebuild; reload: () => void }) {
   );
 }
 
-/** Reads the documents that differ, as lines of JSON, without the empty lines that keep the connection alive. */
-async function readDifference(client: Client, { projection, id }: Rebuild, progress: (size: number) => void, signal: AbortSignal) {
-  const parts: Blob[] = []; // the browser may keep blobs on disk
-  let size = 0;
-  let lineEnded = true;
-  const lines = (await client.exportDifference(projection, id, { signal })).body!.pipeThrough(new TextDecoderStream()).getReader();
-  for (let chunk = await lines.read(); !chunk.done; chunk = await lines.read()) {
-    const text: string = (lineEnded ? chunk.value.replace(/^\n+/, "") : chunk.value).replace(/\n{2,}/g, "\n");
-    if (text === "") continue;
-    lineEnded = text.endsWith("\n");
-    const part = new Blob([text]);
-    parts.push(part);
-    size += part.size;
-    progress(size);
-    if (size >= savedBytes) {
-      await lines.cancel();
-      return { file: new Blob(parts, { type: "application/x-ndjson" }), more: true };
-    }
-  }
-  return { file: new Blob(parts, { type: "application/x-ndjson" }), more: false };
-}
-
 function SaveDifference({ of: r }: { of: Rebuild }) {
   const { client } = useSession();
   const [read, setRead] = useState<number>();
@@ -185,7 +163,7 @@ function SaveDifference({ of: r }: { of: Rebuild }) {
   const run = async () => {
     setRead(0);
     try {
-      const { file, more } = await readDifference(client, r, setRead, controller.current.signal);
+      const { file, more } = await readLines(await client.exportDifference(r.projection, r.id, { signal: controller.current.signal }), setRead);
       save(file, `${r.projection}-difference.ndjson`);
       toast(more ? `Saved the first ${bytes(savedBytes)}. For all: manifold rebuild diff ${r.projection} -o ndjson` : "Saved all differences");
     } catch (error) {
