@@ -42,6 +42,14 @@ func (a *actor) gateway() *gatewayClient {
 	return a.dialGateway("/v1/ws", header)
 }
 
+// bareGateway opens a connection from which nothing reads.
+func (a *actor) bareGateway(ctx context.Context) *websocket.Conn {
+	a.t.Helper()
+	ws, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(a.url, "http")+"/v1/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + a.key}}})
+	must(a.t, err)
+	return ws
+}
+
 func (a *actor) dialGateway(path string, header http.Header) *gatewayClient {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), patience)

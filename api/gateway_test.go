@@ -3,8 +3,9 @@ package api_test
 import (
 	"context"
 	"fmt"
-	"net/http"
+	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -198,15 +199,27 @@ func TestGatewayBoundsMessages(t *testing.T) {
 func TestGatewayEndsAFlood(t *testing.T) {
 	t.Parallel()
 	a := sharedWorld(t).tenant("acme")
-	g := a.gateway()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	ws := a.bareGateway(ctx)
+	var flooding sync.WaitGroup
+	defer flooding.Wait()
+	defer ws.CloseNow()
+	flooding.Go(func() {
+		for ws.Write(ctx, websocket.MessageText, []byte(`{"op":"PAUSE","id":"1","subscription":"x"}`)) == nil {
+		}
+	})
+	// It reads at once: to one that has much to read, the service does not wait to say why the connection ends.
 	for {
-		if err := g.ws.Write(ctx, websocket.MessageText, []byte(`{"op":"PAUSE","id":"1","subscription":"x"}`)); err != nil {
-			break
+		_, answer, err := ws.Reader(ctx)
+		if err == nil {
+			_, err = io.Copy(io.Discard, answer)
+		}
+		if err != nil {
+			equal(t, "the end", websocket.CloseStatus(err), websocket.StatusPolicyViolation)
+			return
 		}
 	}
-	g.ended(websocket.StatusPolicyViolation)
 }
 
 // A published event goes to the stream of its key, or without a key to a new stream. It is appended once, however often
@@ -625,8 +638,7 @@ func TestGatewayCutsOffWhoDoesNotRead(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	deaf, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(a.url, "http")+"/v1/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + a.key}}})
-	must(t, err)
+	deaf := a.bareGateway(ctx)
 	defer deaf.CloseNow()
 	must(t, deaf.Write(ctx, websocket.MessageText, []byte(`{"op":"SUBSCRIBE","id":"1","subscription":"all","source":{}}`)))
 	g := a.gateway()
