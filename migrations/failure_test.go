@@ -96,6 +96,7 @@ func TestMigrationGivesWay(t *testing.T) {
 		"alter table manifold.tenants drop column last_checkpoint, drop column receipt",
 		"drop table manifold.erasures, manifold.erased_events",
 		"alter table manifold.events drop column erased",
+		"alter table manifold.members drop column egresses",
 		"drop table manifold.replica_beacons",
 		"drop table manifold.total_sums, manifold.totals",
 		"drop table manifold.report_settings, manifold.alerts",
