@@ -209,7 +209,8 @@ func TestGatewayEndsAFlood(t *testing.T) {
 		for ws.Write(ctx, websocket.MessageText, []byte(`{"op":"PAUSE","id":"1","subscription":"x"}`)) == nil {
 		}
 	})
-	// It reads at once: to one that has much to read, the service does not wait to say why the connection ends.
+	// The client reads all the time. If it had answers left to read, the service would not wait to say why it ends the
+	// connection.
 	for {
 		_, answer, err := ws.Reader(ctx)
 		if err == nil {

@@ -38,7 +38,7 @@ func openMongo(t *testing.T, address string) (drivers.Driver, func() string) {
 }
 
 // Documents in another database lose the person's data, too: those of live builds, of builds that are kept for a
-// rollback, also of one that was moved away, and of a rebuild that is cancelled. Others' documents stay.
+// rollback, also of one that was moved away, and of a rebuild that is cancelled. Documents of other people stay.
 func TestNothingIsLeftInOtherDatabases(t *testing.T) {
 	t.Parallel()
 	for name, open := range databases {

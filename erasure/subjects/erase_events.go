@@ -262,7 +262,7 @@ func (j *job) eraseCausedBy(ctx context.Context, page []eventlog.ErasedEvent) (d
 	streams := make(map[string]bool) // of changes
 	for _, event := range page {
 		if event.Position > causes.UpTo {
-			break // those that were erased since are in a later page
+			break // it was erased after the page was read, and is in a later page
 		}
 		tags = append(tags, domain.CauseTag(event.ID))
 		if slices.Contains(categories, domain.Category(event.Stream)) {
