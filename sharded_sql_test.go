@@ -217,6 +217,10 @@ func TestCheckSQL(t *testing.T) {
 			"select from tenants t where t.tenant_id = $1 for share",
 			"select from keys k where k.tenant_id = $1 and exists (select 1 from tenants t where t.tenant_id = $1 for key share)",
 		},
+		"members: a local table beside another; use two statements": {
+			"select from members m, tenants t where m.name = t.name",
+			"select from tenants t where exists (select 1 from members m where m.name = t.name)",
+		},
 		"ctid":       {"delete from events e where e.tenant_id = $1 and e.ctid = any ($2)"},
 		"set_config": {"select set_config('manifold.tenant', $1, true)"},
 	} {
@@ -565,6 +569,10 @@ func (b *block) checkTenants() (problems []string) {
 			problems = append(problems, table+": a shared lock of a reference table; use no key update")
 		}
 		switch {
+		case kinds[table] == migrations.Local:
+			if len(aliases) > 1 || b.outer != nil {
+				problems = append(problems, table+": a local table beside another; use two statements")
+			}
 		case b.named[alias] || kinds[table] == migrations.Reference:
 		case b.outer != nil && strings.HasPrefix(b.text, "select from"):
 			problems = append(problems, table+": a subquery across tenants without a column")

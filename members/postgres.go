@@ -29,7 +29,8 @@ func (s *Postgres) Join(ctx context.Context, member Member) error {
 // Announce records a member's sign of life. It returns the members with a sign of life within the given time, by the
 // database's clock, in the order in which they started, including this one. StartedAt and AliveAt are the database's
 // times. Members that have been silent for an hour are removed. If tenants is not nil, Announce sets it to all tenants
-// with a log, in order. Audit logs are not tenants.
+// with a log, in order. In a distributed database, it sets it to all tenants instead: their logs cannot be listed while a
+// node is down. Audit logs are not tenants.
 func (s *Postgres) Announce(ctx context.Context, member Member, within time.Duration, tenants *[]domain.TenantID) ([]Member, error) {
 	var egresses *string
 	if member.Egresses != nil {
@@ -51,7 +52,11 @@ func (s *Postgres) Announce(ctx context.Context, member Member, within time.Dura
 	var alive []Member
 	queueMembers(&batch, within, &alive)
 	if tenants != nil {
-		batch.Queue("select l.tenant_id from logs l order by l.tenant_id").Query(func(rows pgx.Rows) (err error) {
+		list := "select l.tenant_id from logs l order by l.tenant_id"
+		if s.db.Distributed {
+			list = "select t.tenant_id from tenants t where t.state <> 'deleted' order by t.tenant_id"
+		}
+		batch.Queue(list).Query(func(rows pgx.Rows) (err error) {
 			*tenants, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (id domain.TenantID, err error) {
 				err = row.Scan((*[16]byte)(&id))
 				return id, err

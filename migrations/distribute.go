@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -68,7 +67,7 @@ func DistributeByTenant(ctx context.Context, tx pgx.Tx, table, beside string) er
 	return truncateLocal(ctx, tx, table)
 }
 
-// distribute distributes every table that is not distributed yet, by its kind.
+// distribute distributes every table that is not distributed yet, by its kind, and undistributes the local ones.
 func distribute(ctx context.Context, tx pgx.Tx) error {
 	if err := LockDistribution(ctx, tx); err != nil {
 		return err
@@ -88,7 +87,21 @@ func distribute(ctx context.Context, tx pgx.Tx) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	return nil
+	return executeEach(ctx, tx, `
+		select format(statement, p.logicalrelid)
+		from pg_dist_partition p, (values (1, 'select undistribute_table(%L)'), (2, 'alter table %s force row level security')) as s (step, statement)
+		where p.logicalrelid = any (select to_regclass('manifold.' || name) from unnest($1::text[]) as local (name))
+		order by p.logicalrelid, s.step`, tablesOf(Local))
+}
+
+// tablesOf returns the names of the tables of some kinds.
+func tablesOf(kinds ...Kind) (names []string) {
+	for name, kind := range Tables {
+		if slices.Contains(kinds, kind) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // propagateSettings lets "set local" reach the workers, for every later session. Without that, the tenant in the setting
@@ -156,8 +169,8 @@ func nodeSettingsAsColumns() []any {
 	return []any{roles, names, values}
 }
 
-// Undistributed returns the names of the tables of Tables that exist and are not distributed, in the order in which to
-// distribute them: the log comes first, because other tables are colocated with it.
+// Undistributed returns the names of the tables of Tables that exist and should be distributed but are not, in the order in
+// which to distribute them: the log comes first, because other tables are colocated with it.
 func Undistributed(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }) ([]string, error) {
@@ -165,7 +178,7 @@ func Undistributed(ctx context.Context, db interface {
 		select c.relname::text from pg_class c
 		where c.relnamespace = to_regnamespace('manifold') and c.relname = any ($1) and c.relkind = 'r'
 		  and not exists (select from pg_dist_partition p where p.logicalrelid = c.oid)
-		order by c.relname <> 'logs', c.relname`, slices.Collect(maps.Keys(Tables)))
+		order by c.relname <> 'logs', c.relname`, tablesOf(Distributed, Reference))
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 

@@ -166,7 +166,8 @@ func TestDistributeKeepsRows(t *testing.T) {
 	}
 }
 
-// Each migration also runs on a distributed database, and leaves every node with what a new database has.
+// Each migration also runs on a distributed database, and leaves every node with what a new database has. A local table
+// that an earlier release made a reference table becomes local, with its rows.
 func TestMigrationsRunOnADistributedDatabase(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -184,8 +185,21 @@ func TestMigrationsRunOnADistributedDatabase(t *testing.T) {
 	fresh := schemas()
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
 	downTo(t, super, lastUndistributed)
+	for _, statement := range []string{
+		"insert into manifold.members (member_id, name, version) values ('0190d3a4-5b6c-9def-8123-456789abcdef', 'earlier', 'v1')",
+		"alter table manifold.members no force row level security",
+		"select create_reference_table('manifold.members')",
+	} {
+		if _, err := super.Exec(ctx, statement); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := migrations.Up(ctx, db.URL(pgtest.RoleMigrator), nil); err != nil {
 		t.Fatal(err)
+	}
+	var kept int
+	if err := super.QueryRow(ctx, "select count(*) from manifold.members").Scan(&kept); err != nil || kept != 1 {
+		t.Errorf("the local table has %d rows, %v; want 1", kept, err)
 	}
 	for number, schema := range schemas() {
 		if schema != fresh[number] {

@@ -8,8 +8,11 @@ const (
 	// names the tenant.
 	Distributed Kind = iota + 1
 	// Reference tables are small and have all rows on every node, so that any statement can join them. To write one
-	// locks it for all tenants: no append, read, query or delivery does.
+	// locks it for all tenants: no append, read, query or delivery does. It is refused while a node is down.
 	Reference
+	// Local tables have all rows on the coordinator, so they can be written while another node is down. A statement on one
+	// names no other table.
+	Local
 )
 
 // Tables classifies every table of the schema manifold. The column by which a table is distributed is tenant_id.
@@ -66,7 +69,8 @@ var Tables = map[string]Kind{
 	"webhook_secrets":      Distributed,
 	"webhooks":             Distributed,
 
-	"members":           Reference,
+	"members": Local,
+
 	"plans":             Reference,
 	"projections":       Reference, // shared ones belong to no tenant, and statements join them with tenants' rows
 	"rebuilds":          Reference,
