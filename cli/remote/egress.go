@@ -58,6 +58,8 @@ func egressRow(e client.Egress) []any {
 		state = "no process"
 	case e.Removing:
 		state = "removing"
+	case e.Removed:
+		state = "removed"
 	case !worst.Up:
 		state = "down"
 	case failing > 0:
