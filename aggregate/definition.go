@@ -44,16 +44,20 @@ func unmarshal(text json.RawMessage, into any) error {
 	return decoder.Decode(into)
 }
 
-// Put checks a definition and stores it in place of the category's previous one, whose snapshots are no longer used. An
-// invalid definition is a *domain.Error with domain.CodeInvalidDefinition that names every place.
-func (s *States) Put(ctx context.Context, tenant domain.TenantID, definition Definition) error {
-	checked, end, err := s.requests.Begin(ctx, tenant, definitionAdvice)
+// Check returns the error with which Put refuses a definition.
+func (s *States) Check(ctx context.Context, tenant domain.TenantID, definition Definition) error {
+	ctx, end, err := s.requests.Begin(ctx, tenant, definitionAdvice)
 	if err != nil {
 		return err
 	}
-	err = budget.Work(checked, func() error { return check(expr.MeterOf(checked), definition) })
-	end()
-	if err != nil {
+	defer end()
+	return budget.Work(ctx, func() error { return check(expr.MeterOf(ctx), definition) })
+}
+
+// Put checks a definition and stores it in place of the category's previous one, whose snapshots are no longer used. An
+// invalid definition is a *domain.Error with domain.CodeInvalidDefinition that names every place.
+func (s *States) Put(ctx context.Context, tenant domain.TenantID, definition Definition) error {
+	if err := s.Check(ctx, tenant, definition); err != nil {
 		return err
 	}
 	before, err := s.store.Aggregate(ctx, tenant, definition.Category)

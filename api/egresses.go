@@ -21,15 +21,20 @@ func (s operations) ListEgresses(ctx context.Context, caller access.Caller, _ op
 		return nil, err
 	}
 	byName := make(map[string]openapi.Egress)
+	removed := make(map[string]int) // in how many processes
 	for _, id := range declared {
 		byName[id.Name] = openapi.Egress{Name: id.Name, Processes: []openapi.EgressProcess{}}
 	}
 	for _, process := range processes {
 		for i := range process.Reports {
 			r := &process.Reports[i]
+			if r.Removed {
+				removed[r.Name]++
+			}
+			done := removed[r.Name] == len(processes)
 			running := slices.Concat(byName[r.Name].Processes, []openapi.EgressProcess{egressProcess(process, r.EgressState)})
 			byName[r.Name] = openapi.Egress{
-				Name: r.Name, Removing: r.Remove, Kind: r.Kind, Addresses: r.Addresses, Topic: r.Topic, Tenants: r.Tenants, Categories: r.Categories,
+				Name: r.Name, Removing: r.Remove && !done, Removed: done, Kind: r.Kind, Addresses: r.Addresses, Topic: r.Topic, Tenants: r.Tenants, Categories: r.Categories,
 				Types: r.Types, Query: shownQuery(r.Query), Filter: r.Filter, Processes: running,
 			}
 		}

@@ -3,7 +3,9 @@ package api_test
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/manifold-es/manifold/api"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -86,4 +88,41 @@ func TestRefusalsAboveALimit(t *testing.T) {
 	if strings.Contains(string(free.body), "limits") || replacement.get("/v1/limits").header.Get("RateLimit-Policy") != "" {
 		t.Error("the key still has limits")
 	}
+}
+
+// The limits that a key gets or loses hold for connections that it has opened before.
+func TestKeyLimitsOfOpenConnections(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *api.Config) { c.Recheck = 20 * time.Millisecond })
+	a := w.tenant("acme")
+	made := a.post("/v1/keys", object{"name": "open", "scopes": list{"events:read", "events:append"}}).want(201)
+	b := &actor{w, made.text("key"), a.tenantID}
+	gateways := []*gatewayClient{b.gateway(), (&actor{world: w}).gateway()}
+	gateways[1].ask("AUTH", object{"key": b.key})
+	b.follow(t, "sse", "/v1/subscribe/$all")
+	path := "/v1/keys/" + made.text("id") + "/limits"
+	beat := object{"message": object{"topic": "heartbeat", "payload": 1}}
+	until := func(what string, holds func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); !holds(); {
+			if time.Now().After(deadline) {
+				t.Fatalf("not in time: %s", what)
+			}
+		}
+	}
+	a.send("PUT", path, object{"requests": object{"perSecond": 1, "burst": 2}, "connections": 3}).want(200)
+	for _, g := range gateways {
+		until("a message is refused", func() bool { return g.answer(g.send("PUBLISH", beat))["code"] == string(domain.CodeTooManyRequests) })
+	}
+	a.send("PUT", path, object{"connections": 3}).want(200)
+	for _, g := range gateways {
+		until("messages pass", func() bool { return g.answer(g.send("PUBLISH", beat))["op"] == "OK" })
+	}
+	until("another connection is refused", func() bool {
+		response := b.open("GET", "/v1/subscribe/$all", nil, "Accept", "text/event-stream")
+		response.Body.Close()
+		return response.StatusCode == 429
+	})
+	a.send("PUT", path, object{}).want(200)
+	b.follow(t, "sse", "/v1/subscribe/$all")
 }

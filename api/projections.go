@@ -66,6 +66,13 @@ func (s operations) PlanProjections(ctx context.Context, caller access.Caller, r
 		if body.Category == nil {
 			return nil, domain.Errorf(domain.CodeInvalidRequest, fmt.Sprintf("aggregates[%d].category", i), "required: the category")
 		}
+		definition, err := aggregateOf(*body.Category, body)
+		if err == nil {
+			err = s.config.Aggregates.Check(ctx, caller.Tenant, definition)
+		}
+		if err != nil {
+			return nil, domain.Within(fmt.Sprintf("aggregates[%d]", i), err)
+		}
 		aggregates[*body.Category] = folding.AggregateRules{Initial: body.Initial, On: body.On}
 	}
 	plan, err := s.config.Projections.Plan(ctx, caller.Tenant, definitions, request.Body.Remove, aggregates)

@@ -92,6 +92,39 @@ func TestDefinitionsOfARevision(t *testing.T) {
 }
 
 // A definition that leaves the documents unchanged takes effect at once, and each version names its author.
+// A plan shows the errors with which the definition would be refused.
+func TestPlansShowErrors(t *testing.T) {
+	t.Parallel()
+	a := sharedWorld(t).tenant("a")
+	a.send("PUT", "/v1/projections/orders", object{"on": object{"*": "doc"}}).want(201)
+	for name, definition := range map[string]object{
+		"a syntax error":       {"on": object{"*": "doc +"}},
+		"a type error":         {"on": object{"*": "1 + 'a'"}},
+		"an unknown field":     {"on": object{"*": "event.dat"}},
+		"a key":                {"on": object{"*": "doc"}, "key": "event.stream +"},
+		"an inline projection": {"on": object{"*": "doc"}, "key": "event.dat", "mode": "inline"},
+		"an assertion":         {"on": object{"*": "doc"}, "assert": list{"doc."}},
+		"a map":                {"map": object{"*": "{"}},
+		"an unknown database":  {"on": object{"*": "doc"}, "database": "none"},
+	} {
+		for _, projection := range []string{"orders", "others"} {
+			definition["name"] = projection
+			refused := a.send("PUT", "/v1/projections/"+projection, definition).want(422)
+			planned := a.post("/v1/projections/plan", object{"definitions": list{definition}}).want(200).at("changes", 0, "errors").(list)
+			equal(t, name+" of "+projection, planned[0], object{"field": refused.text("where"), "message": refused.text("detail")})
+		}
+	}
+	for _, definition := range []object{
+		{"on": object{"Placed": "doc +"}},
+		{"on": object{"Placed": "state"}, "commands": object{"Place": object{"emit": list{object{"Placed": "command."}}}}},
+	} {
+		refused := a.send("PUT", "/v1/aggregates/order", definition).want(422)
+		definition["category"] = "order"
+		a.post("/v1/projections/plan", object{"definitions": list{}, "aggregates": list{definition}}).
+			wantProblem(422, domain.CodeInvalidDefinition, "aggregates[0]."+refused.text("where"))
+	}
+}
+
 func TestVersionsSayWho(t *testing.T) {
 	t.Parallel()
 	w := sharedWorld(t)

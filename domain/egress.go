@@ -6,6 +6,7 @@ import "time"
 type EgressReport struct {
 	Name       string   `json:"name"`
 	Remove     bool     `json:"remove,omitempty"`      // its groups are being removed, and the other settings are missing
+	Removed    bool     `json:"removed,omitempty"`     // with Remove: those of all tenants of the process are removed
 	Kind       string   `json:"kind,omitempty"`        // of broker: nats or kafka
 	Addresses  []string `json:"addresses,omitempty"`   // of the broker, without credentials
 	Topic      string   `json:"topic,omitempty"`       // or subject, with placeholders

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -113,9 +114,9 @@ type Caller struct {
 // Pass is a request that was let in. Nil is one without limits. It must be closed.
 type Pass struct {
 	limiter *Limiter
-	shares  []*share // the tenant's first
+	shares  atomic.Pointer[[]*share] // the tenant's first, then the key's if it has limits; changed with the limiter's lock
 	slot    int
-	closed  sync.Once
+	closed  bool // with the limiter's lock
 }
 
 // need is what a request needs of each of its shares.
@@ -145,10 +146,11 @@ func (l *Limiter) Enter(ctx context.Context, caller Caller, kind Kind) (*Pass, e
 		p.slot = connections
 	}
 	n.slots[p.slot] = 1
-	p.shares = l.sharesOf(caller)
-	if err := l.take(ctx, p.shares, n); err != nil {
+	shares := l.sharesOf(caller)
+	if err := l.take(ctx, shares, n); err != nil {
 		return nil, err
 	}
+	p.shares.Store(&shares)
 	return p, nil
 }
 
@@ -170,21 +172,58 @@ func (p *Pass) Close() {
 	if p == nil {
 		return
 	}
-	p.closed.Do(func() {
-		p.limiter.mu.Lock()
-		defer p.limiter.mu.Unlock()
-		for _, s := range p.shares {
-			s.slots[p.slot].used--
-			if s.mustReport(time.Now()) {
-				p.limiter.unreported[s] = struct{}{}
-			}
-		}
-	})
+	p.limiter.mu.Lock()
+	defer p.limiter.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.closed = true
+	for _, s := range *p.shares.Load() {
+		p.leave(s)
+	}
+}
+
+// leave ends the request's use of a share. The lock is held.
+func (p *Pass) leave(s *share) {
+	s.slots[p.slot].used--
+	if s.mustReport(time.Now()) {
+		p.limiter.unreported[s] = struct{}{}
+	}
+}
+
+// SetKeyLimits gives an open request the limits that its key has now; nil: none. The request stays open even if it is one
+// too many.
+func (p *Pass) SetKeyLimits(key domain.UUID, to *domain.Limits) {
+	if p == nil {
+		return
+	}
+	p.limiter.mu.Lock()
+	defer p.limiter.mu.Unlock()
+	shares := *p.shares.Load()
+	switch {
+	case p.closed:
+	case to == nil && len(shares) > 1:
+		p.leave(shares[1])
+		shares = shares[:1:1]
+		p.shares.Store(&shares)
+	case to != nil && len(shares) > 1:
+		shares[1].limits = *to
+	case to != nil:
+		of := p.limiter.share(ledgerName{shares[0].tenant, key})
+		of.limits = *to
+		of.use(p.slot, 1)
+		shares = []*share{shares[0], of}
+		p.shares.Store(&shares)
+	}
 }
 
 // unlimited reports, without the lock, whether nothing limits the pass now.
 func (p *Pass) unlimited() bool {
-	return p == nil || len(p.shares) == 1 && !p.limiter.config.Settings.of(p.shares[0].tenant).any()
+	if p == nil {
+		return true
+	}
+	shares := *p.shares.Load()
+	return len(shares) == 1 && !p.limiter.config.Settings.of(shares[0].tenant).any()
 }
 
 // Message counts one more request over the same connection.
@@ -194,7 +233,7 @@ func (p *Pass) Message(ctx context.Context) error {
 	}
 	n := need{}
 	n.tokens[requests] = 1
-	return p.limiter.take(ctx, p.shares, n)
+	return p.limiter.take(ctx, *p.shares.Load(), n)
 }
 
 // Append counts events that are about to be appended, and their bytes. In addition to the errors of Enter, it returns
@@ -204,18 +243,19 @@ func (p *Pass) Append(ctx context.Context, count, size int64) error {
 	if p.unlimited() {
 		return nil
 	}
-	if err := p.limiter.checkStored(ctx, p.shares[0], count, size); err != nil {
+	shares := *p.shares.Load()
+	if err := p.limiter.checkStored(ctx, shares[0], count, size); err != nil {
 		return err
 	}
 	n := need{}
 	n.tokens[events], n.tokens[bytes] = float64(count), float64(size)
-	if err := p.limiter.take(ctx, p.shares, n); err != nil {
+	if err := p.limiter.take(ctx, shares, n); err != nil {
 		return err
 	}
 	p.limiter.mu.Lock()
 	defer p.limiter.mu.Unlock()
-	p.shares[0].added.events += count
-	p.shares[0].added.bytes += size
+	shares[0].added.events += count
+	shares[0].added.bytes += size
 	return nil
 }
 
@@ -396,10 +436,14 @@ func (s *share) spend(n need) {
 		}
 	}
 	for i := range slotCount {
-		q := &s.slots[i]
-		q.used += n.slots[i]
-		q.peak = max(q.peak, q.used)
+		s.use(i, n.slots[i])
 	}
+}
+
+func (s *share) use(slot int, count int64) {
+	q := &s.slots[slot]
+	q.used += count
+	q.peak = max(q.peak, q.used)
 }
 
 // mustReport reports whether the share has used something since its last round, or holds what it does not use.

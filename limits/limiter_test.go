@@ -219,6 +219,40 @@ func TestChangesTakeEffect(t *testing.T) {
 	eventually(t, "messages pass", func() bool { return connection.Message(t.Context()) == nil })
 }
 
+// The limits that a key gets or loses hold for its open connections.
+func TestKeyLimitsOfOpenConnectionsChange(t *testing.T) {
+	t.Parallel()
+	s, _ := tablestest.Open(t)
+	l, _ := process(t, s)
+	caller := limits.Caller{Tenant: tablestest.NewTenant(t, s), Key: domain.NewUUID()}
+	open := func() (*limits.Pass, error) { return l.Enter(t.Context(), caller, limits.Connection) }
+	connection, err := open()
+	tablestest.Must(t, err)
+	defer connection.Close()
+	caller.Limits = &domain.Limits{Connections: new(int64(1)), Requests: &domain.Rate{PerSecond: 1, Burst: 2}}
+	connection.SetKeyLimits(caller.Key, caller.Limits)
+	eventually(t, "messages are refused", func() bool { return isRefused(t, connection.Message(t.Context())) })
+	if _, err := open(); !isRefused(t, err) {
+		t.Error("a second connection is let in")
+	}
+	connection.SetKeyLimits(caller.Key, nil)
+	tablestest.Must(t, connection.Message(t.Context()))
+	var second *limits.Pass
+	eventually(t, "the slot is free", func() bool {
+		second, err = open()
+		return !isRefused(t, err)
+	})
+	second.Close()
+	connection.SetKeyLimits(caller.Key, caller.Limits)
+	connection.Close()
+	connection.SetKeyLimits(caller.Key, nil)
+	eventually(t, "the slot is free after the connection has ended", func() bool {
+		second, err = open()
+		return !isRefused(t, err)
+	})
+	second.Close()
+}
+
 // While the database does not answer, requests pass on what is leased, and are then unavailable.
 func TestWithoutTheDatabase(t *testing.T) {
 	t.Parallel()

@@ -84,9 +84,9 @@ type Members struct {
 	alive     []Member                      // those of announced whose connections have not ended
 	shares    shares                        // empty before the announcement and after stepping down
 	kept      map[domain.TenantID]time.Time // lost tenants, and until when this process still works for them
+	tenants   []domain.TenantID             // as last read; only Run changes them
 
 	// Only Run uses these.
-	tenants   []domain.TenantID        // as last read
 	egresses  []domain.EgressReport    // as last recorded; nil: unknown
 	connected map[domain.MemberID]bool // whose connections were seen since this process last lost its own
 }
@@ -128,6 +128,19 @@ func (m *Members) Owns(tenant domain.TenantID) bool {
 	}
 	_, kept := m.kept[tenant]
 	return kept
+}
+
+// Owned returns the tenants that this process owns, without those that it is about to lose. It returns false before the
+// announcement and after stepping down.
+func (m *Members) Owned() (tenants []domain.TenantID, known bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, tenant := range m.tenants {
+		if owner, ok := m.shares.owner(tenant); ok && owner == m.self.ID {
+			tenants = append(tenants, tenant)
+		}
+	}
+	return tenants, len(m.shares.members) > 0
 }
 
 // Run announces the process until ctx ends. It then leaves and returns nil. Run may be called once.
@@ -251,18 +264,19 @@ func (m *Members) adopt(all []Member, tenants *[]domain.TenantID) (membersChange
 	announced, ids := idsOf(all), idsOf(alive)
 	membersChanged = !slices.Equal(m.shares.members, ids)
 	changed := membersChanged || !slices.Equal(m.announced, announced)
-	if tenants != nil && !slices.Equal(m.tenants, *tenants) {
-		m.tenants, changed = *tenants, true
+	listed := m.tenants
+	if tenants != nil && !slices.Equal(listed, *tenants) {
+		listed, changed = *tenants, true
 	}
 	before, after := m.shares, m.shares
 	if changed {
-		after = divide(ids, m.tenants)
+		after = divide(ids, listed)
 	}
 	now := time.Now()
 	m.mu.Lock()
 	kept := len(m.kept)
 	if changed && len(ids) > 0 {
-		for _, tenant := range m.tenants {
+		for _, tenant := range listed {
 			is, _ := after.owner(tenant)
 			was, _ := before.owner(tenant)
 			if is == m.self.ID {
@@ -278,7 +292,7 @@ func (m *Members) adopt(all []Member, tenants *[]domain.TenantID) (membersChange
 		}
 	}
 	changed = changed || len(m.kept) < kept
-	m.announced, m.alive, m.shares = announced, alive, after
+	m.announced, m.alive, m.shares, m.tenants = announced, alive, after, listed
 	m.mu.Unlock()
 	if changed && m.config.Changed != nil {
 		m.config.Changed()

@@ -136,12 +136,18 @@ func start(t *testing.T, c *clock, name string) process {
 func owners(t *testing.T, tenants []domain.TenantID, want int, all ...process) []int {
 	t.Helper()
 	counts := make([]int, len(all))
+	owned := make([][]domain.TenantID, len(all))
+	for i := range all {
+		owned[i], _ = all[i].Owned()
+	}
 	for _, tenant := range tenants {
 		n := 0
 		for i := range all {
 			if all[i].Owns(tenant) {
 				counts[i]++
 				n++
+			} else if slices.Contains(owned[i], tenant) {
+				t.Errorf("process %d lists a tenant that it does not own", i)
 			}
 		}
 		if n != want {

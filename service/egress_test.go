@@ -136,6 +136,10 @@ func TestEgressOfAWorker(t *testing.T) {
 		status, _ := group()
 		return status == http.StatusNotFound
 	})
+	eventually(t, "the egress is listed as removed", func() bool {
+		all := egresses()
+		return len(all) == 1 && all[0].Removed && !all[0].Removing
+	})
 }
 
 // eventually waits until something holds.

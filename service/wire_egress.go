@@ -79,7 +79,7 @@ func (p *Process) newEgress(name string, of config.Egress) (*egress.Egress, erro
 	c := egress.Config{
 		Name: name, Remove: of.Remove, Tenants: of.TenantIDs(), Start: place.Start, From: place.Time,
 		Selection: domain.Selection{Categories: of.Categories, Types: of.Types, Query: of.Query.Items, Filter: of.Filter},
-		Groups:    p.groups, Births: p.store.GroupTables, Active: p.activeTenant, Owns: p.members.Owns, Log: p.log, Tracer: p.tracer,
+		Groups:    p.groups, Births: p.store.GroupTables, Active: p.activeTenant, Owns: p.members.Owns, Owned: p.members.Owned, Log: p.log, Tracer: p.tracer,
 		Label: egressLabel + p.id.String(), Died: p.egressDied, DataSchema: schema.VersionURI(p.config.PublicURL),
 		Observer: egress.Observer{
 			Published: func(messages int, delay time.Duration) { p.metrics.EgressPublished(name, messages, delay) },

@@ -321,7 +321,7 @@ func (g *connection) accept(known access.Caller) {
 	g.caller = known
 	g.config.Known(g.alive)
 	g.socket.ReadLimit(domain.MaxRequestBytes)
-	allowed, stop := access.WhileAllowed(g.alive, g.config.Keys, g.config.Recheck, known)
+	allowed, stop := access.WhileAllowed(g.admitted.Context(g.alive), g.config.Keys, g.config.Recheck, known)
 	context.AfterFunc(allowed, func() {
 		if cause := context.Cause(allowed); problem.IsRefusal(cause) {
 			g.end(cause)

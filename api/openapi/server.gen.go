@@ -840,9 +840,12 @@ type DocumentList struct {
 type Egress struct {
 	Name string `json:"name"`
 
-	// Removing The configuration has `remove`: its processes remove, or have removed, the groups.
-	Removing bool   `json:"removing,omitempty"`
-	Kind     string `json:"kind,omitempty"`
+	// Removing The configuration has `remove`, and groups may be left.
+	Removing bool `json:"removing,omitempty"`
+
+	// Removed All live workers have `remove` in their configuration, and have removed the groups. The entry can be deleted.
+	Removed bool   `json:"removed,omitempty"`
+	Kind    string `json:"kind,omitempty"`
 
 	// Addresses Hosts and ports of the broker.
 	Addresses []string `json:"addresses,omitempty"`

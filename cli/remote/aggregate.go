@@ -170,6 +170,7 @@ func aggregateList(to *connection) *cobra.Command {
 		return pages(func(*string) (*http.Response, error) { return c.ListAggregates(ctx) },
 			func(answer client.AggregateList) []client.Aggregate { return answer.Aggregates })
 	}, table[client.Aggregate]{
+		none:   "aggregates",
 		header: "CATEGORY\tEVENTS\tCOMMANDS",
 		row: func(a client.Aggregate) []any {
 			commands := strings.Join(slices.Sorted(maps.Keys(fieldsOf(a.Commands))), " ")

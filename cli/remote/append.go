@@ -27,8 +27,9 @@ func appendCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "append STREAM TYPE [DATA|-]",
 		Short: "Append an event to a stream, or several at once",
-		Long: `Append an event to a stream. DATA is any JSON, by default {}; - reads it from standard input. With --lines, each line of standard
-input is an event as JSON, with type, data and, if you like, id, metadata, tags and occurredAt: all are appended, or none.
+		Long: `Append an event to a stream. DATA is any JSON, by default {}; - reads it from standard input. Without DATA, the command appends nothing if
+standard input has data. With --lines, each line of standard input is an event as JSON, with type, data and, if you like, id,
+metadata, tags and occurredAt: all are appended, or none.
 
 The command prints each event's position, stream, version and id. Appending an event again with the same --id appends nothing,
 and prints the position of the first one.`,
@@ -68,6 +69,9 @@ func (f *appendFlags) events(c *call) ([]json.RawMessage, error) {
 	}
 	if len(c.args) == 1 {
 		return nil, errors.New("no type: give it after the stream, such as OrderPlaced, or --lines to read events from standard input")
+	}
+	if len(c.args) == 2 && hasInput(c.in) {
+		return nil, errors.New("DATA is missing, although standard input has data: give - to append that, or {} for an event without data")
 	}
 	event := client.NewEvent{Id: given(f.id), Type: c.args[1], Data: json.RawMessage("{}"), Tags: f.tags}
 	if len(c.args) == 3 {

@@ -39,7 +39,7 @@ func (to *connection) run(do func(ctx context.Context, c *call) error) func(*cob
 			Client: service, args: args, changed: command.Flags().Changed, asJSON: format != "",
 			in: command.InOrStdin(), out: newOutput(command.OutOrStdout()), people: command.ErrOrStderr(),
 		}
-		c.out.format = format
+		c.out.format, c.out.people = format, c.people
 		if err := do(command.Context(), c); err != nil {
 			return err
 		}

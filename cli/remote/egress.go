@@ -34,7 +34,7 @@ How far each tenant is: manifold lag --all-tenants, as the group egress.NAME.`,
 		Args: cobra.NoArgs,
 	}, func(ctx context.Context, c *call) iter.Seq2[client.Egress, error] {
 		return pages(func(*string) (*http.Response, error) { return c.ListEgresses(ctx) }, func(answer client.EgressList) []client.Egress { return answer.Egresses })
-	}, table[client.Egress]{header: "NAME\tBROKER\tTOPIC\tSTATE\tWAITING SINCE\tPROCESSES\tERROR", row: egressRow}))
+	}, table[client.Egress]{none: "egresses", header: "NAME\tBROKER\tTOPIC\tSTATE\tWAITING SINCE\tPROCESSES\tERROR", row: egressRow}))
 	return command
 }
 
@@ -58,6 +58,8 @@ func egressRow(e client.Egress) []any {
 		state = "no process"
 	case e.Removing:
 		state = "removing"
+	case e.Removed:
+		state = "removed"
 	case !worst.Up:
 		state = "down"
 	case failing > 0:

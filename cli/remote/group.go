@@ -47,6 +47,7 @@ func groupList(to *connection) *cobra.Command {
 			return c.ListSubscriptions(ctx, &client.ListSubscriptionsParams{PageSize: new(pageSize), PageToken: token})
 		}, func(page client.SubscriptionList) []client.Subscription { return page.Subscriptions })
 	}, table[client.Subscription]{
+		none:   "groups",
 		header: "NAME\tSOURCE\tORDERING\tPARTITIONS\tSTATE\tBEHIND\tIN FLIGHT\tRETRYING\tDEAD LETTERS",
 		row: func(group client.Subscription) []any {
 			sum := progressOf(group)
@@ -263,8 +264,8 @@ func groupMembers(to *connection) *cobra.Command {
 		Short: "List the members that share a group's partitions",
 		Args:  cobra.ExactArgs(1),
 	}, groupMembersOf, table[client.SubscriptionMember]{
-		isFixed: true,
-		header:  "ID\tLABEL\tJOINED\tALIVE\tPARTITIONS",
+		none:   "members",
+		header: "ID\tLABEL\tJOINED\tALIVE\tPARTITIONS",
 		row: func(m client.SubscriptionMember) []any {
 			partitions := make([]string, len(m.Partitions))
 			for i, partition := range m.Partitions {

@@ -21,6 +21,7 @@ func groupDeadLetters(to *connection) *cobra.Command {
 			return c.ListDeadLetters(ctx, c.args[0], &client.ListDeadLettersParams{PageSize: new(pageSize), PageToken: token})
 		}, func(page client.DeadLetterList) []client.DeadLetter { return page.DeadLetters })
 	}, table[client.DeadLetter]{
+		none:   "dead letters",
 		header: "POSITION\tEVENT\tTYPE\tSTREAM\tATTEMPTS\tREPLAYS\tPARKED\tREASON",
 		row: func(d client.DeadLetter) []any {
 			parked := local(d.ParkedAt)

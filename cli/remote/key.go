@@ -143,6 +143,7 @@ func keyList(to *connection, of *string) *cobra.Command {
 			})
 		}, func(page client.KeyList) []client.Key { return page.Keys })
 	}, table[client.Key]{
+		none:   "keys",
 		header: "ID\tNAME\tSCOPES\tNETWORKS\tCREATED\tEXPIRES\tLAST USED\tREVOKED",
 		row: func(key client.Key) []any {
 			return []any{

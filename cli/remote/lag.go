@@ -31,14 +31,18 @@ by a minute or more, are stopped, have dead letters, or are at an unknown positi
 		case !all && c.changed("behind"):
 			return errors.New("--behind needs --all-tenants")
 		case all:
-			return printAllLag(c, allLag(ctx, c, behind))
+			none := "consumers"
+			if behind > 0 {
+				none += " that need attention"
+			}
+			return printAllLag(c, allLag(ctx, c, behind), none)
 		}
 		consumers := pages(func(*string) (*http.Response, error) { return c.GetLag(ctx, &client.GetLagParams{Tenant: tenant}) },
 			func(answer client.LagList) []client.Lag { return answer.Consumers })
 		if c.asJSON {
 			return printJSON(c.out, consumers)
 		}
-		return table[client.Lag]{isFixed: true, header: lagHeader, row: lagRow}.print(c.out, consumers)
+		return table[client.Lag]{none: "consumers", header: lagHeader, row: lagRow}.print(c.out, consumers)
 	})
 	to.bind(command, "MANIFOLD_KEY", operatorKey)
 	command.PersistentPreRun = func(*cobra.Command, []string) {
@@ -98,13 +102,13 @@ func allLag(ctx context.Context, c *call, behind time.Duration) iter.Seq2[tenant
 	})
 }
 
-func printAllLag(c *call, consumers iter.Seq2[tenantLag, error]) error {
+func printAllLag(c *call, consumers iter.Seq2[tenantLag, error], none string) error {
 	if c.asJSON {
 		return printJSON(c.out, consumers)
 	}
 	return table[tenantLag]{
-		isFixed: true,
-		header:  "TENANT\t" + lagHeader,
-		row:     func(lag tenantLag) []any { return append([]any{lag.TenantName}, lagRow(lag.Lag)...) },
+		none:   none,
+		header: "TENANT\t" + lagHeader,
+		row:    func(lag tenantLag) []any { return append([]any{lag.TenantName}, lagRow(lag.Lag)...) },
 	}.print(c.out, consumers)
 }

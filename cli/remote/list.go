@@ -16,9 +16,9 @@ import (
 
 // table is how a command prints a list.
 type table[T any] struct {
-	header  string // columns, separated by tabs
-	row     func(T) []any
-	isFixed bool // print the header of an empty list, too
+	header string // columns, separated by tabs
+	row    func(T) []any
+	none   string // the items in the sentence that says that there are none; empty: nothing says so
 }
 
 // list completes a command that prints a list: as a table, or in another format. With --watch it prints the table again and
@@ -36,14 +36,10 @@ func list[T any](to *connection, command *cobra.Command, items func(ctx context.
 	return command
 }
 
-// print prints the table. An empty list has no header, unless it is fixed.
+// print prints the table. Instead of an empty one, people read that there is nothing.
 func (t table[T]) print(out *output, items iter.Seq2[T, error]) error {
 	columns := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	printed := false
-	if t.isFixed {
-		fmt.Fprintln(columns, t.header)
-		printed = true
-	}
 	for item, err := range items {
 		if err != nil {
 			return err
@@ -59,6 +55,9 @@ func (t table[T]) print(out *output, items iter.Seq2[T, error]) error {
 			fmt.Fprint(columns, cell)
 		}
 		fmt.Fprintln(columns)
+	}
+	if !printed && t.none != "" {
+		out.note("no %s\n", t.none)
 	}
 	return columns.Flush()
 }

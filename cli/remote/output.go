@@ -20,6 +20,7 @@ import (
 // returns at its end.
 type output struct {
 	to     io.Writer
+	people io.Writer // for what is not a result; nil: to
 	colour bool
 	format string // of values: json, yaml, or one line each
 	values int    // written so far
@@ -43,6 +44,15 @@ func (o *output) Write(p []byte) (int, error) {
 func (o *output) printf(format string, args ...any) error {
 	fmt.Fprintf(o, format, args...)
 	return o.err
+}
+
+// note writes a text for people, which is not part of the results.
+func (o *output) note(format string, args ...any) {
+	if o.people == nil {
+		o.printf(format, args...)
+		return
+	}
+	fmt.Fprintf(o.people, format, args...)
 }
 
 // json writes a value: on one line, or over several lines in the formats json and yaml. YAML separates values by ---.

@@ -112,6 +112,7 @@ func planList(to *connection) *cobra.Command {
 			return c.ListPlans(ctx, &client.ListPlansParams{PageSize: new(pageSize), PageToken: token})
 		}, func(page client.LimitPlanList) []client.LimitPlan { return page.Plans })
 	}, table[client.LimitPlan]{
+		none:   "plans",
 		header: "NAME\tREQUESTS\tEVENTS\tBYTES\tQUOTAS",
 		row: func(plan client.LimitPlan) []any {
 			return []any{plan.Name, rateText(plan.Limits.Requests), rateText(plan.Limits.Events), rateText(plan.Limits.Bytes), strings.Join(quotaLines(plan.Quotas), " ")}

@@ -242,13 +242,15 @@ func profileList() *cobra.Command {
 				return err
 			}
 			has := map[bool]string{true: "yes", false: "no"}
-			return table[string]{header: "\tNAME\tURL\tKEY\tOPERATOR KEY\tSIGNED IN", row: func(name string) []any {
+			out := newOutput(command.OutOrStdout())
+			out.people = command.ErrOrStderr()
+			return table[string]{none: "profiles", header: "\tNAME\tURL\tKEY\tOPERATOR KEY\tSIGNED IN", row: func(name string) []any {
 				p, mark := all.Profiles[name], ""
 				if name == all.Current {
 					mark = "*"
 				}
 				return []any{mark, name, p.URL, has[p.Key != ""], has[p.OperatorKey != ""], has[p.Login != nil]}
-			}}.print(newOutput(command.OutOrStdout()), each(slices.Sorted(maps.Keys(all.Profiles))))
+			}}.print(out, each(slices.Sorted(maps.Keys(all.Profiles))))
 		},
 	}
 }

@@ -83,6 +83,7 @@ func projectionList(to *connection) *cobra.Command {
 		return pages(func(*string) (*http.Response, error) { return c.ListProjections(ctx) },
 			func(answer client.ProjectionList) []client.Projection { return answer.Projections })
 	}, table[client.Projection]{
+		none:   "projections",
 		header: "NAME\tSHARED\tBUILD\tREVISION",
 		row:    func(p client.Projection) []any { return []any{p.Name, p.Shared, p.Build, p.Revision} },
 	})

@@ -103,6 +103,7 @@ func projectionSkipped(to *connection) *cobra.Command {
 			return err
 		}
 		return table[client.SkippedEvent]{
+			none:   "skipped events",
 			header: "POSITION\tDOCUMENTS\tVERSION\tBY\tREASON\tFAULT",
 			row: func(e client.SkippedEvent) []any {
 				version := fmt.Sprint(e.Version)

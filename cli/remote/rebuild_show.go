@@ -19,6 +19,7 @@ func rebuildList(to *connection) *cobra.Command {
 		Short: "List a projection's rebuilds, the newest first",
 		Args:  cobra.ExactArgs(1),
 	}, rebuilds, table[client.Rebuild]{
+		none:   "rebuilds",
 		header: "ID\tBUILD\tSTATE\tEVENTS\tDOCUMENTS\tSTARTED\tBY",
 		row: func(r client.Rebuild) []any {
 			return []any{r.Id, r.Build, stateOfRebuild(r), fmt.Sprintf("%d/%d", r.EventsDone, r.EventsTotal), r.Documents, local(r.CreatedAt), r.By}
@@ -69,6 +70,7 @@ that was swapped in. Remove the causes (skip an event, put an upcaster, or chang
   manifold rebuild NAME --faulted`,
 		Args: cobra.RangeArgs(1, 2),
 	}, faultedTenants, table[client.TenantProgress]{
+		none:   "faulted tenants",
 		header: "TENANT\tPOSITION\tREASON",
 		row: func(t client.TenantProgress) []any {
 			if t.Fault == nil {

@@ -77,8 +77,8 @@ func retentionList(to *connection) *cobra.Command {
 		return pages(func(*string) (*http.Response, error) { return c.ListRetention(ctx) },
 			func(answer client.RetentionList) []client.RetentionPolicy { return answer.Policies })
 	}, table[client.RetentionPolicy]{
-		isFixed: true,
-		header:  "CATEGORY\tKEEPS\tREMOVED\tUP TO\tHELD BY",
+		none:   "policies",
+		header: "CATEGORY\tKEEPS\tREMOVED\tUP TO\tHELD BY",
 		row: func(p client.RetentionPolicy) []any {
 			held := "-"
 			if len(p.HeldBy) > 0 {

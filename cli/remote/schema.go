@@ -354,6 +354,7 @@ func schemaList(to *connection) *cobra.Command {
 		return pages(func(*string) (*http.Response, error) { return c.ListSchemas(ctx, nil) },
 			func(answer client.SchemaList) []client.SchemaSummary { return answer.Schemas })
 	}, table[client.SchemaSummary]{
+		none:   "schemas",
 		header: "TYPE\tVERSION\tCOMPATIBILITY\tBY\tTAGS\tSTORED EVENTS",
 		row: func(s client.SchemaSummary) []any {
 			return []any{s.Type, s.Version, s.Compatibility, s.By, s.Tags, retaggingState(s.Retagging)}
@@ -375,6 +376,7 @@ func schemaRule(to *connection) *cobra.Command {
 		return pages(func(*string) (*http.Response, error) { return c.ListSchemas(ctx, nil) },
 			func(answer client.SchemaList) []client.SchemaRule { return answer.Rules })
 	}, table[client.SchemaRule]{
+		none:   "rules",
 		header: "CATEGORY\tMODE\tUNKNOWN TYPES\tBY",
 		row:    func(r client.SchemaRule) []any { return []any{r.Category, r.Mode, r.UnknownTypes, r.By} },
 	})

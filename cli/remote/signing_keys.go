@@ -25,6 +25,9 @@ Give them to those who verify through a channel other than the service, because 
 			if c.asJSON {
 				return c.out.json(list.Keys)
 			}
+			if len(list.Keys) == 0 {
+				c.out.note("no signing keys\n")
+			}
 			for _, key := range list.Keys {
 				if err := c.out.printf("%s  %s\n", key.CreatedAt.Format(time.RFC3339), key.Verifier); err != nil {
 					return err

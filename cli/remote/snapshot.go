@@ -35,6 +35,7 @@ func snapshotList(to *connection) *cobra.Command {
 			return c.ListSnapshots(ctx, c.args[0], &client.ListSnapshotsParams{PageSize: new(pageSize), PageToken: token})
 		}, func(answer client.SnapshotList) []client.ListedSnapshot { return answer.Snapshots })
 	}, table[client.ListedSnapshot]{
+		none:   "snapshots",
 		header: "VERSION\tTAKEN\tTAG",
 		row:    func(s client.ListedSnapshot) []any { return []any{s.Version, local(s.TakenAt), s.Tag} },
 	}))

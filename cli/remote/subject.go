@@ -170,8 +170,8 @@ func subjectErasures(to *connection) *cobra.Command {
 			return c.ListErasures(ctx, &client.ListErasuresParams{PageToken: token})
 		}, func(answer client.ErasureList) []client.Erasure { return answer.Erasures })
 	}, table[client.Erasure]{
-		isFixed: true,
-		header:  "ERASURE\tSTATE\tEVENTS\tREQUESTED\tBY\tREASON",
+		none:   "erasures",
+		header: "ERASURE\tSTATE\tEVENTS\tREQUESTED\tBY\tREASON",
 		row: func(e client.Erasure) []any {
 			return []any{e.Id, erasureState(e), erasedEvents(e), e.CreatedAt.Format(time.RFC3339), e.RequestedBy, e.Reason}
 		},

@@ -49,6 +49,7 @@ func tenantList(to *connection) *cobra.Command {
 		Short: "List the tenants",
 		Args:  cobra.NoArgs,
 	}, tenants, table[client.Tenant]{
+		none:   "tenants",
 		header: "ID\tNAME\tSTATE\tCREATED",
 		row: func(tenant client.Tenant) []any {
 			return []any{tenant.Id, tenant.Name, tenant.State, tenant.CreatedAt.Format(time.RFC3339)}

@@ -120,7 +120,7 @@ func (r *reading) print(out *output, before *reading) error {
 	slices.SortStableFunc(consumers, func(a, b client.Lag) int {
 		return cmp.Or(cmp.Compare(urgency(b), urgency(a)), cmp.Compare(orZero(b.LagPositions), orZero(a.LagPositions)))
 	})
-	err := table[client.Lag]{isFixed: true, header: "RATE\t" + lagHeader, row: func(lag client.Lag) []any {
+	err := table[client.Lag]{none: "consumers", header: "RATE\t" + lagHeader, row: func(lag client.Lag) []any {
 		perSecond := ""
 		if lag.Position != nil {
 			perSecond = rate(consumerOf(lag), *lag.Position)

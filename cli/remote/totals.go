@@ -98,8 +98,7 @@ func printTotals(c *call, page client.TotalsPage, all []client.Total, per string
 		page.All.Key = ""
 	}
 	err := table[client.Total]{
-		isFixed: true,
-		header:  strings.Join(append(lead("TENANT", "KEY"), header...), "\t"),
+		header: strings.Join(append(lead("TENANT", "KEY"), header...), "\t"),
 		row: func(total client.Total) (cells []any) {
 			computed := ""
 			if total.ComputedAt != nil {

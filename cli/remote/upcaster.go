@@ -40,6 +40,7 @@ func upcasterList(to *connection) *cobra.Command {
 		return pages(func(*string) (*http.Response, error) { return c.ListUpcasters(ctx) },
 			func(answer client.UpcasterList) []client.Upcaster { return answer.Upcasters })
 	}, table[client.Upcaster]{
+		none:   "upcasters",
 		header: "TYPE\tVERSION\tSHARED\tEXPRESSION",
 		row:    func(u client.Upcaster) []any { return []any{u.Type, u.Version, u.Shared, oneLine(u.Expression)} },
 	})

@@ -36,6 +36,7 @@ func usageDays() *cobra.Command {
 				return nil
 			}
 			t := table[client.Usage]{
+				none:   "days with usage",
 				header: "DAY\tEVENTS\tBYTES\tDOCUMENTS\tDELIVERIES\tEXPRESSION STEPS",
 				row: func(u client.Usage) []any {
 					return []any{u.Day, u.Events, u.Bytes, u.Documents, u.Deliveries, u.ExpressionSteps}

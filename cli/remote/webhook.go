@@ -48,6 +48,7 @@ func webhookList(to *connection) *cobra.Command {
 			return c.ListWebhooks(ctx, &client.ListWebhooksParams{PageSize: new(pageSize), PageToken: token})
 		}, func(page client.WebhookList) []client.Webhook { return page.Webhooks })
 	}, table[client.Webhook]{
+		none:   "webhooks",
 		header: "NAME\tSOURCE\tURL\tSTATE\tBEHIND\tRETRYING\tDEAD LETTERS",
 		row: func(webhook client.Webhook) []any {
 			return []any{webhook.Name, sourceOfWebhook(webhook.Source), webhook.Url, stateOfWebhook(webhook), webhookBehind(webhook),

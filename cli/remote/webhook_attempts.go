@@ -31,6 +31,7 @@ func webhookAttempts(to *connection) *cobra.Command {
 			return c.ListWebhookAttempts(ctx, c.args[0], &params)
 		}, func(page client.WebhookAttemptList) []client.WebhookAttempt { return page.Attempts }), limit)
 	}, table[client.WebhookAttempt]{
+		none:   "attempts",
 		header: "AT\tEVENT\tTYPE\tPOSITION\tATTEMPT\tOUTCOME\tTOOK\tNEXT\tURL\tWHY",
 		row: func(a client.WebhookAttempt) []any {
 			return []any{local(a.At), a.EventId, a.Type, a.Position, a.Attempt, outcomeOf(a), milliseconds(a.Took), at("", a.NextAt), a.Url, failureOf(a)}

@@ -33,8 +33,8 @@ func secretList(to *connection) *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 	}, (*client.Client).GetWebhook, func(_ context.Context, c *call, webhook client.Webhook) error {
 		return table[client.WebhookSecret]{
-			isFixed: true,
-			header:  "SECRET\tCREATED\tEXPIRES",
+			none:   "secrets",
+			header: "SECRET\tCREATED\tEXPIRES",
 			row: func(secret client.WebhookSecret) []any {
 				expires := "never"
 				if secret.ExpiresAt != nil {

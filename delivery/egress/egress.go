@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,6 +42,9 @@ type Config struct {
 	Active func(ctx context.Context, tenant domain.TenantID) (bool, error)
 	// Owns reports whether this process publishes a tenant's events. Only State uses it. Nil means all tenants.
 	Owns func(domain.TenantID) bool
+	// Owned returns the tenants whose events this process publishes, or false if it does not know them yet. Only Report
+	// uses it, if Remove is set. Nil means that it never knows.
+	Owned func() (tenants []domain.TenantID, known bool)
 	// DataSchema returns the dataschema of events: see cloudevents.Encoder. Nil: none.
 	DataSchema func(event *domain.Event) string
 	Label      string // of the members of its groups; identifies the process
@@ -259,7 +263,7 @@ func (e *Egress) forgetForeignTenants() {
 func (e *Egress) Report() domain.EgressReport {
 	c := &e.config
 	if c.Remove {
-		return domain.EgressReport{Name: c.Name, Remove: true, EgressState: domain.EgressState{Up: true}}
+		return domain.EgressReport{Name: c.Name, Remove: true, Removed: e.removedAll(), EgressState: domain.EgressState{Up: true}}
 	}
 	s := e.State()
 	if time.Since(s.WaitingSince) < reportWaiting {
@@ -270,6 +274,15 @@ func (e *Egress) Report() domain.EgressReport {
 		Categories: c.Selection.Categories, Types: c.Selection.Types, Query: c.Selection.Query, Filter: c.Selection.Filter,
 		EgressState: s,
 	}
+}
+
+// removedAll reports whether the groups of all tenants of this process are removed.
+func (e *Egress) removedAll() bool {
+	if e.config.Owned == nil {
+		return false
+	}
+	tenants, known := e.config.Owned()
+	return known && !slices.ContainsFunc(tenants, func(tenant domain.TenantID) bool { return !e.isReady(tenant) })
 }
 
 // noteWaiting records since when a tenant's next event has waited.

@@ -3,6 +3,8 @@ package egress_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,13 +119,27 @@ func TestRemovedEgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Stop()
-	b.Start(t, egress.Config{Name: "out", Remove: true})
+	owned := append(slices.Clone(b.Tenants), domain.NewTenantID()) // the last one's log does not exist yet
+	var known atomic.Int64
+	p = b.Start(t, egress.Config{Name: "out", Remove: true, Owned: func() ([]domain.TenantID, bool) {
+		n := known.Load()
+		return owned[:n], n > 0
+	}})
 	for _, tenant := range b.Tenants {
 		egresstest.Until(t, "its group is gone", func() bool {
 			_, err := b.Store.GroupStatus(t.Context(), tenant, egresstest.Group("out"))
 			failure, ok := errors.AsType[*domain.Error](err)
 			return ok && failure.Code == domain.CodeNotFound
 		})
+	}
+	if p.Egress.Report().Removed {
+		t.Error("it reports that all groups are removed before it knows its tenants")
+	}
+	known.Store(2)
+	egresstest.Until(t, "it reports that all groups are removed", func() bool { return p.Egress.Report().Removed })
+	known.Store(3)
+	if p.Egress.Report().Removed {
+		t.Error("it reports that all groups are removed before it has seen to all tenants")
 	}
 	if again, err := b.Store.Declare(t.Context(), domain.Everyone, domain.ServiceEgress, "out", time.Time{}); err != nil || !again.After(born) {
 		t.Errorf("it was declared at %s, and then at %s, %v", born, again, err)

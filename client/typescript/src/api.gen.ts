@@ -1092,8 +1092,10 @@ export interface MemberList {
 /** The settings come from the process that started last. Without a live process they are missing, and the groups still hold their events. */
 export interface Egress {
   name: string;
-  /** The configuration has `remove`: its processes remove, or have removed, the groups. */
+  /** The configuration has `remove`, and groups may be left. */
   removing?: boolean;
+  /** All live workers have `remove` in their configuration, and have removed the groups. The entry can be deleted. */
+  removed?: boolean;
   kind?: "nats" | "kafka";
   /** Hosts and ports of the broker. */
   addresses?: string[];

@@ -119,6 +119,7 @@ const failingTenants = ({ processes }: Egress): number => processes.reduce((sum,
 function EgressBadge({ of: e }: { of: Egress }) {
   if (e.processes.length === 0) return <Badge tone="warn">No process runs it</Badge>;
   if (e.removing) return <Badge tone="info">Removing</Badge>;
+  if (e.removed) return <Badge tone="info">Removed</Badge>;
   if (e.processes.some(({ up }) => !up)) return <Badge tone="bad">Broker does not answer</Badge>;
   return failingTenants(e) > 0 ? <Badge tone="bad">Failing for {plural(failingTenants(e), "tenant")}</Badge> : <Badge tone="ok">Healthy</Badge>;
 }
