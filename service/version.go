@@ -2,8 +2,14 @@ package service
 
 import "runtime/debug"
 
+// version is set by the linker where the build has no git checkout; see Dockerfile.
+var version string
+
 // Version returns the version of this build: the module's version, or the revision from which it was built.
 func Version() string {
+	if version != "" {
+		return version
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
