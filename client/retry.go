@@ -18,6 +18,9 @@ import (
 	"time"
 )
 
+// refusedOnWindows is WSAECONNREFUSED, which Windows reports in place of ECONNREFUSED. No other system has this number.
+const refusedOnWindows = syscall.Errno(10061)
+
 // Retry says how often, and after which pauses, a request is sent again. Fields that are zero have their defaults.
 type Retry struct {
 	Attempts int           // how many times a request is sent at most; default 8
@@ -84,7 +87,7 @@ func (r *retrier) Do(request *http.Request) (*http.Response, error) {
 			request.Body = body
 		}
 		response, err := readJSON(r.next.Do(request))
-		again := err != nil && (mayRepeat || errors.Is(err, syscall.ECONNREFUSED))
+		again := err != nil && (mayRepeat || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, refusedOnWindows))
 		var asked time.Duration
 		if err == nil {
 			again = isTransient(response, mayRepeat)

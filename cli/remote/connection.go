@@ -152,6 +152,9 @@ func (c *connection) currentKey(ctx context.Context) (string, error) {
 	return c.key, nil
 }
 
+// refusedOnWindows is WSAECONNREFUSED, which Windows reports in place of ECONNREFUSED. No other system has this number.
+const refusedOnWindows = syscall.Errno(10061)
+
 // reaching sends requests. If the service is unreachable, its error says what to do.
 type reaching struct{ url string }
 
@@ -159,7 +162,7 @@ type reaching struct{ url string }
 func (r reaching) Do(request *http.Request) (*http.Response, error) {
 	request.Header.Set("User-Agent", cli.UserAgent())
 	response, err := http.DefaultClient.Do(request)
-	if unknown, ok := errors.AsType[*net.DNSError](err); ok || errors.Is(err, syscall.ECONNREFUSED) {
+	if unknown, ok := errors.AsType[*net.DNSError](err); ok || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, refusedOnWindows) {
 		why := "nothing listens there"
 		if ok {
 			why = unknown.Error()

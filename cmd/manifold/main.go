@@ -4,9 +4,8 @@ package main
 import (
 	"github.com/manifold-es/manifold"
 	"github.com/manifold-es/manifold/cli/remote"
-	"github.com/manifold-es/manifold/cmd/manifold/bench"
 )
 
 func main() {
-	manifold.Main(manifold.WithCommands(append(remote.Commands(), bench.Command())...))
+	manifold.Main(manifold.WithCommands(append(remote.Commands(), benchCommands()...)...))
 }

@@ -1,6 +1,6 @@
 // Release builds the files of a release from a git checkout, for each platform:
 //
-//   - an archive with the program, its licence and change log, and completions for shells;
+//   - an archive (zip for Windows, otherwise tar.gz) with the program, its licence and change log, and completions for shells;
 //   - packages for Debian and Red Hat, for Linux;
 //   - the modules in the program (a software bill of materials, SBOM), in CycloneDX's format;
 //
@@ -12,6 +12,7 @@ package main
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
@@ -21,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,11 +41,11 @@ import (
 const repository = "../.."
 
 // shells are those for which there are completions.
-var shells = [...]string{"bash", "zsh", "fish"}
+var shells = [...]string{"bash", "zsh", "fish", "powershell"}
 
 func main() {
 	out := flag.String("out", filepath.Join(repository, "dist"), "the folder for the files; an earlier release in it is removed first")
-	platforms := flag.String("platforms", "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64", "what to build for")
+	platforms := flag.String("platforms", "linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64", "what to build for")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		flag.Usage()
@@ -120,7 +122,16 @@ type builder struct {
 
 // program returns the path of a platform's program.
 func (b *builder) program(platform string) string {
-	return filepath.Join(b.work, strings.ReplaceAll(platform, "/", "_"), "manifold")
+	system, _, _ := strings.Cut(platform, "/")
+	return filepath.Join(b.work, strings.ReplaceAll(platform, "/", "_"), programName(system))
+}
+
+// programName returns the name of the program's file.
+func programName(system string) string {
+	if system == "windows" {
+		return "manifold.exe"
+	}
+	return "manifold"
 }
 
 // compile builds a platform's program.
@@ -168,7 +179,7 @@ func (b *builder) pack(platform string) error {
 		return errors.New("the program has no version; build it from a git checkout")
 	}
 	name := fmt.Sprintf("manifold_%s_%s_%s", version, system, processor)
-	if err := b.archive(name, program); err != nil {
+	if err := b.archive(name, system, program); err != nil {
 		return err
 	}
 	if system == "linux" {
@@ -181,43 +192,72 @@ func (b *builder) pack(platform string) error {
 }
 
 // archive writes a compressed archive with one folder.
-func (b *builder) archive(name, program string) error {
-	files := map[string]string{"manifold": program}
+func (b *builder) archive(name, system, program string) error {
+	files := map[string]string{programName(system): program}
 	for _, file := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
 		files[file] = filepath.Join(repository, file)
 	}
 	for _, shell := range shells {
 		files["completions/manifold."+shell] = filepath.Join(b.work, "completions", "manifold."+shell)
 	}
-	var names []string
-	for file := range files {
-		names = append(names, file)
+	suffix, write := ".tar.gz", b.writeTar
+	if system == "windows" {
+		suffix, write = ".zip", b.writeZip
 	}
-	slices.Sort(names)
-	to, err := os.Create(filepath.Join(b.out, name+".tar.gz"))
+	to, err := os.Create(filepath.Join(b.out, name+suffix))
 	if err != nil {
 		return err
 	}
 	defer to.Close()
+	return errors.Join(write(to, name, files), to.Close())
+}
+
+// modeOf returns the mode of a file in an archive.
+func modeOf(file string) fs.FileMode {
+	if file == "manifold" || file == "manifold.exe" {
+		return 0o755
+	}
+	return 0o644
+}
+
+// writeTar writes files, whose paths are given by their names, to a folder in a compressed archive.
+func (b *builder) writeTar(to io.Writer, folder string, files map[string]string) error {
 	compressed := gzip.NewWriter(to)
 	archive := tar.NewWriter(compressed)
-	for _, file := range names {
+	for _, file := range slices.Sorted(maps.Keys(files)) {
 		content, err := os.ReadFile(files[file])
 		if err != nil {
 			return err
 		}
-		mode := int64(0o644)
-		if file == "manifold" {
-			mode = 0o755
-		}
-		if err := archive.WriteHeader(&tar.Header{Name: name + "/" + file, Mode: mode, Size: int64(len(content)), ModTime: b.at, Format: tar.FormatPAX}); err != nil {
+		if err := archive.WriteHeader(&tar.Header{Name: folder + "/" + file, Mode: int64(modeOf(file)), Size: int64(len(content)), ModTime: b.at, Format: tar.FormatPAX}); err != nil {
 			return err
 		}
 		if _, err := archive.Write(content); err != nil {
 			return err
 		}
 	}
-	return errors.Join(archive.Close(), compressed.Close(), to.Close())
+	return errors.Join(archive.Close(), compressed.Close())
+}
+
+// writeZip is writeTar for Windows.
+func (b *builder) writeZip(to io.Writer, folder string, files map[string]string) error {
+	archive := zip.NewWriter(to)
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		content, err := os.ReadFile(files[file])
+		if err != nil {
+			return err
+		}
+		header := &zip.FileHeader{Name: folder + "/" + file, Method: zip.Deflate, Modified: b.at}
+		header.SetMode(modeOf(file))
+		entry, err := archive.CreateHeader(header)
+		if err != nil {
+			return err
+		}
+		if _, err := entry.Write(content); err != nil {
+			return err
+		}
+	}
+	return archive.Close()
 }
 
 // packages writes packages for Debian and Red Hat, as packaging/nfpm.yaml describes them.

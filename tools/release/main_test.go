@@ -2,11 +2,13 @@ package main
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	rpmutils "github.com/sassoftware/go-rpmutils"
 )
@@ -97,6 +100,44 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// The archive for Windows has the same files.
+func TestArchiveForWindows(t *testing.T) {
+	t.Parallel()
+	b := &builder{out: t.TempDir(), work: t.TempDir(), at: time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)}
+	program := b.program("windows/amd64")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(program), 0o755), os.WriteFile(program, []byte("MZ"), 0o755), os.Mkdir(filepath.Join(b.work, "completions"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for _, shell := range shells {
+		if err := os.WriteFile(filepath.Join(b.work, "completions", "manifold."+shell), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.archive("manifold_1", "windows", program); err != nil {
+		t.Fatal(err)
+	}
+	archive, err := zip.OpenReader(filepath.Join(b.out, "manifold_1.zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer archive.Close()
+	var names []string
+	for _, file := range archive.File {
+		names = append(names, file.Name)
+		if !file.Modified.Equal(b.at) {
+			t.Errorf("%s is of %s", file.Name, file.Modified)
+		}
+	}
+	want := "manifold_1/CHANGELOG.md manifold_1/LICENSE manifold_1/README.md manifold_1/completions/manifold.bash manifold_1/completions/manifold.fish " +
+		"manifold_1/completions/manifold.powershell manifold_1/completions/manifold.zsh manifold_1/manifold.exe"
+	if got := strings.Join(names, " "); got != want {
+		t.Errorf("the archive has %s", got)
+	}
+	if text, err := fs.ReadFile(archive, "manifold_1/manifold.exe"); err != nil || string(text) != "MZ" {
+		t.Errorf("the program is %q, %v", text, err)
+	}
+}
+
 // unpack unpacks an archive with one folder, and returns the program's path.
 func unpack(t *testing.T, archive, folder string) string {
 	t.Helper()
@@ -135,7 +176,7 @@ func unpack(t *testing.T, archive, folder string) string {
 			t.Fatal(err)
 		}
 	}
-	want := "CHANGELOG.md LICENSE README.md completions/manifold.bash completions/manifold.fish completions/manifold.zsh manifold"
+	want := "CHANGELOG.md LICENSE README.md completions/manifold.bash completions/manifold.fish completions/manifold.powershell completions/manifold.zsh manifold"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("the archive has %s", got)
 	}
