@@ -549,6 +549,10 @@ async function documentation(width, scheme) {
     await page.goto(given.url + path);
     await accessible(page);
   }
+  await page.goto(`${given.url}/docs/guides/console-tour`);
+  await accessible(page);
+  await page.evaluate(() => scrollTo(0, 2000));
+  expect("the list of pages leaves the screen", width < 821 || await page.$eval(".sections", (list) => list.getBoundingClientRect().top === 56));
   await page.keyboard.press("/");
   await page.keyboard.type("dead letters replay");
   await page.waitForSelector(".results a");
