@@ -31,7 +31,7 @@ PROSE       := openapi.yaml asyncapi.yaml README.md CHANGELOG.md CONTRIBUTING.md
 NESTED      := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod examples/*/go.mod))
 
 .DEFAULT_GOAL := help
-.PHONY: help dev build test test-postgresql test-engines test-sql race fuzz generate drift lint check release postgresql clean
+.PHONY: help dev build test test-postgresql test-engines test-sql screenshots race fuzz generate drift lint check release postgresql clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ test-engines: postgresql ## run every test with MongoDB, Citus, NATS, Kafka, and
 test-sql:
 	$(GO) test $(TESTFLAGS) -skip='$(SQLSKIP)' $(SQL)
 	$(GO) test $(TESTFLAGS) -run='$(SQLSYSTEM)' ./systemtest
+
+screenshots: postgresql ## take the screenshots of the console for the documentation again; see CONTRIBUTING.md
+	MANIFOLD_TEST_SCREENSHOTS=$(CURDIR)/docs/images/console MANIFOLD_TEST_CLIENTS=required $(GO) test -count=1 -timeout=30m -run='^TestConsoleScreenshots$$' -v ./systemtest
 
 # Skip long tests that use one goroutine, and those of MongoDB's second layout, which runs the code of the first. The
 # detector makes tests slow, so run no more at once than there are processors.

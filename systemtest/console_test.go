@@ -175,6 +175,7 @@ func fillForConsole(t *testing.T, u user) {
 		{200, "POST", "/v1/projections/parking/catch-up?timeout=30", ``},
 		{202, "POST", "/v1/projections/orders/rebuilds", `{"approve":"manual","definition":{"source":{"categories":["order"]},"key":"event.stream","initial":{"items":0},"on":{"ItemAdded":"{\"items\": doc.items + 1}"}}}`},
 		{201, "PUT", "/v1/subscriptions/mail", `{"source":{"categories":["order"]},"from":"start"}`},
+		{201, "PUT", "/v1/subscriptions/shared", `{"source":{"categories":["order"]},"from":"start","partitions":4}`},
 		{201, "PUT", "/v1/webhooks/crm", `{"source":{"categories":["order"]},"url":"https://127.0.0.1:1024/","from":"start"}`},
 		{201, "PUT", "/v1/retention/heartbeat", `{"maxAge":2592000}`},
 		{201, "PUT", "/v1/schemas/OrderPlaced", `{"schema":{"type":"object"}}`},

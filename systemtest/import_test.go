@@ -23,6 +23,7 @@ type importLine struct {
 	Stream string          `json:"stream"`
 	ID     string          `json:"id"`
 	Type   string          `json:"type"`
+	Time   string          `json:"time,omitempty"`
 	Data   json.RawMessage `json:"data"`
 }
 

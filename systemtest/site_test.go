@@ -170,15 +170,19 @@ func newTenant(t testing.TB, operator user, name string) (id string, tenant user
 	t.Helper()
 	var made client.Tenant
 	operator.must(t, 201, &made, "POST", "/v1/tenants", client.NewTenant{Name: name})
+	var key client.CreatedKey
+	operator.must(t, 201, &key, "POST", "/v1/tenants/"+made.Id+"/keys", client.NewKey{Name: "all", Scopes: tenantScopes()})
+	tenant = operator
+	tenant.key = key.Key
+	return made.Id, tenant
+}
+
+func tenantScopes() []string {
 	var scopes []string
 	for _, scope := range auth.TenantScopes {
 		scopes = append(scopes, string(scope))
 	}
-	var key client.CreatedKey
-	operator.must(t, 201, &key, "POST", "/v1/tenants/"+made.Id+"/keys", client.NewKey{Name: "all", Scopes: scopes})
-	tenant = operator
-	tenant.key = key.Key
-	return made.Id, tenant
+	return scopes
 }
 
 // next is the path of the next page, "" where there is none.

@@ -66,6 +66,7 @@ type Site struct {
 	pages    map[string]*page  // by path below /docs, such as guides/rebuild
 	sources  map[string]*page  // by file of the repository
 	loaded   map[string][]byte // the files that pages load, by path below /docs
+	images   map[string]string // the files of the repository that are images, by path below /docs; they are read on request
 	sections []section
 	version  string
 }
@@ -102,7 +103,7 @@ const (
 // New makes the site of the pages in files, the root of the repository. If files is nil, the site has only the contract
 // and the error codes. New fails if a page links to a page that does not exist.
 func New(files fs.FS, links Links) (*Site, error) {
-	s := &Site{links: links, files: files, pages: make(map[string]*page), sources: make(map[string]*page), loaded: make(map[string][]byte)}
+	s := &Site{links: links, files: files, pages: make(map[string]*page), sources: make(map[string]*page), loaded: make(map[string][]byte), images: make(map[string]string)}
 	var err error
 	if s.template, err = template.ParseFS(assets, "assets/*.html"); err != nil {
 		return nil, fmt.Errorf("documentation: %w", err)
@@ -122,7 +123,9 @@ func New(files fs.FS, links Links) (*Site, error) {
 	for _, p := range s.pages {
 		p.document, p.markdown = nil, nil
 	}
-	s.version = s.hash()
+	if s.version, err = s.hash(); err != nil {
+		return nil, fmt.Errorf("documentation: %w", err)
+	}
 	return s, nil
 }
 
@@ -146,7 +149,7 @@ func (s *Site) load() error {
 			case isPage(target):
 				queue = append(queue, target)
 			case isImage(target):
-				if s.loaded[sitePath(target)], err = s.read(target); err != nil {
+				if err := s.addImage(target); err != nil {
 					problems = append(problems, fmt.Errorf("%s: %w", source, err))
 				}
 			}
@@ -189,6 +192,35 @@ func isPage(source string) bool {
 // isImage reports whether a file of the repository is an image that pages show.
 func isImage(file string) bool { return strings.HasPrefix(kinds[path.Ext(file)], "image/") }
 
+// forms are the other forms of an image, by what their files' names have before the extension, with the media queries for
+// which they are shown. The first one that applies is shown.
+var forms = []struct{ suffix, media string }{
+	{"-phone-dark", "(max-width: 480px) and (prefers-color-scheme: dark)"}, {"-phone", "(max-width: 480px)"}, {"-dark", "(prefers-color-scheme: dark)"},
+}
+
+// formOf returns the name of a form of an image.
+func formOf(image, suffix string) string {
+	extension := path.Ext(image)
+	return strings.TrimSuffix(image, extension) + suffix + extension
+}
+
+// addImage adds an image, and its other forms if there are some.
+func (s *Site) addImage(file string) error {
+	if _, err := fs.Stat(s.files, file); err != nil {
+		return err
+	}
+	s.images[sitePath(file)] = file
+	for _, form := range forms {
+		name := formOf(file, form.suffix)
+		if _, err := fs.Stat(s.files, name); err == nil {
+			s.images[sitePath(name)] = name
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 // sitePath returns where a file of the repository is below /docs.
 func sitePath(source string) string {
 	switch source {
@@ -225,7 +257,7 @@ func (s *Site) loadAssets() error {
 }
 
 // hash identifies the site's content.
-func (s *Site) hash() string {
+func (s *Site) hash() (string, error) {
 	all := sha256.New()
 	for _, p := range slices.Sorted(maps.Keys(s.pages)) {
 		fmt.Fprintf(all, "%s\x00%s\x00", p, s.pages[p].body)
@@ -233,7 +265,14 @@ func (s *Site) hash() string {
 	for _, name := range slices.Sorted(maps.Keys(s.loaded)) {
 		fmt.Fprintf(all, "%s\x00%s\x00", name, s.loaded[name])
 	}
-	return hex.EncodeToString(all.Sum(nil)[:8])
+	for _, name := range slices.Sorted(maps.Keys(s.images)) {
+		content, err := s.read(s.images[name])
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(all, "%s\x00%s\x00", name, content)
+	}
+	return hex.EncodeToString(all.Sum(nil)[:8]), nil
 }
 
 // Version changes with the site's content. It is the same for all files.
@@ -247,6 +286,10 @@ func (s *Site) File(name string) (File, bool, error) {
 	if p := s.pages[name]; p != nil {
 		file, err := s.execute("page.html", p)
 		return file, true, err
+	}
+	if source, found := s.images[name]; found {
+		content, err := s.read(source)
+		return File{Kind: kinds[path.Ext(name)], Content: content}, true, err
 	}
 	if content, found := s.loaded[name]; found {
 		return File{Kind: kinds[path.Ext(name)], Content: content}, true, nil

@@ -11,12 +11,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 
 	"github.com/manifold-es/manifold/api/docs"
 )
 
 var (
-	reference = regexp.MustCompile(`(?:href|src|data-index|data-start|data-url)="([^"]*)"`)
+	reference = regexp.MustCompile(`(?:href|src|srcset|data-index|data-start|data-url)="([^"]*)"`)
 	anchor    = regexp.MustCompile(`\bid="([^"]*)"`)
 )
 
@@ -86,7 +87,7 @@ func files(t *testing.T, links docs.Links) map[string][]byte {
 func images(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join("..", "..", "docs", "*", "*.svg"))
-	screenshots, unlisted := filepath.Glob(filepath.Join("..", "..", "docs", "images", "*.webp"))
+	screenshots, unlisted := filepath.Glob(filepath.Join("..", "..", "docs", "images", "*", "*.webp"))
 	if err := errors.Join(err, unlisted); err != nil {
 		t.Fatal(err)
 	}
@@ -181,6 +182,34 @@ func TestSearchIndexIsBounded(t *testing.T) {
 	}
 	if size := len(index.Content); size < 50_000 || size > 300_000 {
 		t.Errorf("the index has %d bytes", size)
+	}
+}
+
+// An image is shown in the form for the reader's screen, if it has forms.
+func TestFormsOfImages(t *testing.T) {
+	t.Parallel()
+	files := fstest.MapFS{"docs/README.md": {Data: []byte("# Start\n\n![All](all.webp) ![One](one.webp)\n")}}
+	for _, name := range []string{"all", "all-dark", "all-phone", "all-phone-dark", "one"} {
+		files["docs/"+name+".webp"] = &fstest.MapFile{Data: []byte(name)}
+	}
+	site, err := docs.New(files, docs.Served)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, _, err := site.File("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `<a class="screenshot" href="/docs/all.webp"><picture>` +
+		`<source media="(max-width: 480px) and (prefers-color-scheme: dark)" srcset="/docs/all-phone-dark.webp">` +
+		`<source media="(max-width: 480px)" srcset="/docs/all-phone.webp">` +
+		`<source media="(prefers-color-scheme: dark)" srcset="/docs/all-dark.webp">` +
+		`<img src="/docs/all.webp" alt="All" loading="lazy"></picture></a> <img src="/docs/one.webp" alt="One" loading="lazy">`
+	if !strings.Contains(string(page.Content), want) {
+		t.Errorf("the page lacks %s:\n%s", want, page.Content)
+	}
+	if file, found, err := site.File("all-phone-dark.webp"); err != nil || !found || string(file.Content) != "all-phone-dark" {
+		t.Errorf("a form is missing: %v, %v", found, err)
 	}
 }
 

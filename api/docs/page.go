@@ -137,6 +137,11 @@ func (p *page) render(s *Site) error {
 			*destination = []byte(s.href(p.path, target.path) + fragment)
 		case isImage(file):
 			*destination = []byte(s.loadHref(p.path, sitePath(file)))
+			for _, form := range forms {
+				if s.images[sitePath(formOf(file, form.suffix))] != "" {
+					node.SetAttributeString(form.suffix, true)
+				}
+			}
 		case path.Ext(file) == ".yaml":
 			*destination = []byte(s.contractHref(p.path, file))
 		default:
@@ -231,6 +236,7 @@ type blocks struct{}
 func (b blocks) RegisterFuncs(registerer renderer.NodeRendererFuncRegisterer) {
 	registerer.Register(ast.KindHeading, b.heading)
 	registerer.Register(ast.KindFencedCodeBlock, b.code)
+	registerer.Register(ast.KindImage, b.image)
 	registerer.Register(tables.KindTable, b.table)
 	registerer.Register(tables.KindTableCell, b.cell)
 }
@@ -267,6 +273,27 @@ func (blocks) code(w util.BufWriter, source []byte, node ast.Node, entering bool
 		fmt.Fprintf(w, `<p class="file">%s</p>`, util.EscapeHTML([]byte(name)))
 	}
 	fmt.Fprintf(w, "<pre><code>%s</code></pre></div>\n", util.EscapeHTML(block.Lines().Value(source)))
+	return ast.WalkSkipChildren, nil
+}
+
+// image writes an image that is loaded when it comes into view. If it has other forms, that for the reader's screen is shown,
+// with a link to its full size.
+func (blocks) image(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	file := string(node.(*ast.Image).Destination)
+	var sources strings.Builder
+	for _, form := range forms {
+		if _, found := node.AttributeString(form.suffix); found {
+			fmt.Fprintf(&sources, `<source media="%s" srcset="%s">`, form.media, util.EscapeHTML([]byte(formOf(file, form.suffix))))
+		}
+	}
+	image := fmt.Sprintf(`<img src="%s" alt="%s" loading="lazy">`, util.EscapeHTML([]byte(file)), util.EscapeHTML([]byte(plainText(node, source))))
+	if sources.Len() > 0 {
+		image = fmt.Sprintf(`<a class="screenshot" href="%s"><picture>%s%s</picture></a>`, util.EscapeHTML([]byte(file)), sources.String(), image)
+	}
+	_, _ = w.WriteString(image)
 	return ast.WalkSkipChildren, nil
 }
 

@@ -26,7 +26,7 @@ func (s *Site) Write(folder string) (int, error) {
 		return 0, err
 	}
 	contents := map[string][]byte{"openapi.yaml": openapi.YAML, "asyncapi.yaml": openapi.AsyncYAML}
-	for _, name := range slices.Concat(s.Pages(), slices.Collect(maps.Keys(s.loaded))) {
+	for _, name := range slices.Concat(s.Pages(), slices.Collect(maps.Keys(s.loaded)), slices.Collect(maps.Keys(s.images))) {
 		name = strings.TrimSuffix(name, ".gz")
 		file, _, err := s.File(name)
 		if err != nil {

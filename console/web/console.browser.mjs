@@ -1,4 +1,6 @@
 // What the scripts that test the console share: a browser, the API, and pages that report errors.
+import { readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
 import puppeteer from "puppeteer-core";
 
 /** What the Go test gives. */
@@ -27,9 +29,9 @@ export function expect(what, holds) {
 }
 
 /** Opens a page that reports each error and each violation of the policy. */
-export async function open(context, { width = 1440, scheme = "light", quiet = false } = {}) {
+export async function open(context, { width = 1440, height = 850, scheme = "light", quiet = false } = {}) {
   const page = await context.newPage();
-  await page.setViewport({ width, height: 850 });
+  await page.setViewport({ width, height });
   await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
   page.setDefaultTimeout(patience);
   page.on("dialog", (dialog) => dialog.accept()); // the page is left with unsaved changes
@@ -48,4 +50,17 @@ export const says = (page, text) => page.waitForFunction((text) => document.body
 export async function signedIn(page, key, path = "") {
   await page.goto(`${given.url}/console${path}#key=${encodeURIComponent(key)}`);
   await page.waitForSelector(".shell");
+}
+
+const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** Reports what axe finds on a page, and whether the page is wider than the screen. */
+export async function accessible(page) {
+  await page.evaluate(axe);
+  const violations = await page.evaluate(async () => {
+    const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+    return violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 200)} ${nodes[0].failureSummary}`);
+  });
+  for (const violation of violations) problems.push(`${page.url()}: ${violation}`);
+  expect(`${page.url()} is wider than the screen`, await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
 }

@@ -1,10 +1,6 @@
 // Checks the console and the documentation in a browser, on a service that systemtest/console_test.go has filled. It prints a JSON array of
 // problems.
-import { readFile } from "node:fs/promises";
-import { createRequire } from "node:module";
-import { api, browser, expect, given, open, problems, says, signedIn } from "./console.browser.mjs";
-
-const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+import { accessible, api, browser, expect, given, open, problems, says, signedIn } from "./console.browser.mjs";
 
 /** Keeps the text of the file that a page saves last. */
 async function keepSaved(page) {
@@ -12,16 +8,6 @@ async function keepSaved(page) {
     const create = URL.createObjectURL;
     URL.createObjectURL = (blob) => ((window.saved = blob.text()), create(blob));
   });
-}
-
-async function accessible(page) {
-  await page.evaluate(axe);
-  const violations = await page.evaluate(async () => {
-    const { violations } = await axe.run(document, { resultTypes: ["violations"] });
-    return violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 200)} ${nodes[0].failureSummary}`);
-  });
-  for (const violation of violations) problems.push(`${page.url()}: ${violation}`);
-  expect(`${page.url()} is wider than the screen`, await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
 }
 
 /** Every page, by a link that leads there, with words that it shows when it is complete. */
@@ -72,6 +58,11 @@ async function everyPage(width, scheme, reload) {
     await says(page, text);
     await accessible(page);
   }
+  await page.goto(`${given.url}/console`);
+  await says(page, "shared / 1");
+  const names = await page.$$eval("[aria-label='Lag of projections and groups'] td:first-child", (cells) => cells.map((cell) => cell.innerText.split(" / ")[0]));
+  const counted = await page.$$eval(".figure", (figures) => figures.find((figure) => figure.innerText.startsWith("Projections and groups")).querySelector(".value").innerText);
+  expect(`${counted} projections and groups are counted of ${names}`, Number(counted) === new Set(names).size);
   await context.close();
 }
 
@@ -160,7 +151,11 @@ async function keyboardAndScopes() {
 async function operator() {
   const context = await browser.createBrowserContext();
   const page = await open(context);
-  await signedIn(page, given.operatorKey, "/admin");
+  await signedIn(page, given.operatorKey);
+  await says(page, "Group shared"); // after a minute
+  const late = await page.$$eval("td[data-head=Consumer]", (cells) => cells.map((cell) => cell.innerText));
+  expect(`an operator sees a consumer twice in ${late}`, late.length === new Set(late).size);
+  await page.goto(`${given.url}/console/admin`);
   await says(page, "Cluster members");
   await accessible(page);
   await page.goto(`${given.url}/console/admin/tenants/${given.tenant}`);
@@ -554,6 +549,10 @@ async function documentation(width, scheme) {
     await page.goto(given.url + path);
     await accessible(page);
   }
+  await page.goto(`${given.url}/docs/guides/console-tour`);
+  await accessible(page);
+  await page.evaluate(() => scrollTo(0, 2000));
+  expect("the list of pages leaves the screen", width < 821 || await page.$eval(".sections", (list) => list.getBoundingClientRect().top === 56));
   await page.keyboard.press("/");
   await page.keyboard.type("dead letters replay");
   await page.waitForSelector(".results a");

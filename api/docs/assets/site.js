@@ -124,3 +124,8 @@ const focusable = () => {
 };
 focusable();
 addEventListener("resize", focusable);
+
+// A picture leads to the form of it that is shown.
+for (const link of document.querySelectorAll("a.screenshot")) {
+  link.addEventListener("click", () => { link.href = link.querySelector("img").currentSrc || link.href; });
+}

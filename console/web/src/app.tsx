@@ -105,7 +105,7 @@ function Shell() {
           <Select label="Theme" value={useStore(theme)} options={[["system", "As the system"], ["light", "Light"], ["dark", "Dark"]]}
             onChange={(event) => chooseTheme(event.currentTarget.value as Theme)} />
           <div class="actions">
-            <Button tone="quiet" onPress={() => setHelp(true)}>Keys <kbd>?</kbd></Button>
+            <Button tone="quiet" class="shortcuts" title="?" aria-keyshortcuts="?" onPress={() => setHelp(true)}>Shortcuts</Button>
             <Button tone="quiet" onPress={signOut}>Sign out</Button>
           </div>
         </div>
@@ -159,14 +159,14 @@ function useKeyboard(shown: Section[], help: () => void): void {
 
 function Help({ sections, close }: { sections: Section[]; close: () => void }) {
   return (
-    <Dialog title="Keys" close={close}>
+    <Dialog title="Keyboard shortcuts" close={close}>
       <dl class="keys">
         {sections.map(({ letter, name }) => (
           <div key={letter}><dt><kbd>g</kbd> <kbd>{letter}</kbd></dt><dd>{name}</dd></div>
         ))}
         <div><dt><kbd>/</kbd></dt><dd>Search on the page</dd></div>
         <div><dt><kbd>Esc</kbd></dt><dd>Close what is open</dd></div>
-        <div><dt><kbd>?</kbd></dt><dd>These keys</dd></div>
+        <div><dt><kbd>?</kbd></dt><dd>These shortcuts</dd></div>
       </dl>
       <div class="actions end"><Button tone="primary" onPress={close}>Close</Button></div>
     </Dialog>

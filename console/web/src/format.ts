@@ -2,6 +2,8 @@ const numbers = new Intl.NumberFormat("en");
 
 export const count = (n: number): string => numbers.format(n);
 
+export const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
+
 /** "1 event", "3 events". */
 export const plural = (n: number, one: string, many = one + "s"): string => `${count(n)} ${n === 1 ? one : many}`;
 
@@ -21,11 +23,14 @@ export function duration(seconds: number): string {
   return `${count(Math.round(seconds / 86400))} d`;
 }
 
-/** The time until or since a moment: "12 s ago", "in 3 min". */
+const year = 365.25 * 86_400;
+
+/** The time until or since a moment: "12 s ago", "in 3 min", "8.7 y ago". */
 export function relative(time: string, now = Date.now()): string {
   const seconds = (now - Date.parse(time)) / 1000;
   if (Math.abs(seconds) < 1) return "now";
-  const whole = Math.abs(seconds) < 90 ? `${Math.round(Math.abs(seconds))} s` : duration(Math.abs(seconds));
+  const length = Math.abs(seconds);
+  const whole = length < 90 ? `${Math.round(length)} s` : length < 2 * year ? duration(length) : `${(length / year).toFixed(1)} y`;
   return seconds > 0 ? `${whole} ago` : `in ${whole}`;
 }
 

@@ -84,6 +84,11 @@ setInterval(() => {
   if (document.visibilityState === "visible") clock.value = Date.now();
 }, 5000);
 
+/** Who did something, as the service names it. A key is shown by its name; its id is the title. */
+export function Actor({ name }: { name: string }) {
+  return <span title={name}>{name.replace(/^key [0-9a-f-]{36} \((.*)\)$/, "key $1")}</span>;
+}
+
 /** The product's mark. */
 export function Mark() {
   return <svg class="mark" viewBox="0 0 20 20" aria-hidden="true"><path d="M3 16V5l7 7 7-7v11" /></svg>;

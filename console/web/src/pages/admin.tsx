@@ -1,10 +1,11 @@
 import { useState } from "preact/hooks";
 import type { Client, CreatedKey, Key, NewKey, Tenant } from "../../../../client/typescript/src/index.js";
 import { collect, useData } from "../data";
-import { count, duration, plural } from "../format";
+import { capital, count, duration, plural } from "../format";
 import { href, Link, usePlace } from "../router";
 import { type Scope, useMay, useSession } from "../session";
-import { ask, Await, Badge, Button, Code, Dialog, Empty, Facts, Field, Json, Loading, Panel, Table, Time, Title, toast } from "../ui";
+import { Actor, ask, Await, Badge, Button, Code, Dialog, Empty, Facts, Field, Json, Loading, Panel, Table, Time, Title, toast } from "../ui";
+import { latest } from "./home";
 import { UsagePage } from "./usage";
 
 export function Admin() {
@@ -52,7 +53,7 @@ function Tenants() {
 }
 
 function TenantBadge({ of: { state } }: { of: Tenant }) {
-  return <Badge tone={state === "active" ? "ok" : state === "suspended" ? "warn" : "plain"}>{state}</Badge>;
+  return <Badge tone={state === "active" ? "ok" : state === "suspended" ? "warn" : "plain"}>{capital(state)}</Badge>;
 }
 
 function TenantPage({ id }: { id: string }) {
@@ -67,7 +68,7 @@ function TenantPage({ id }: { id: string }) {
           <Title text={t.name} about={<><Link to={href(["admin"])}>Administration</Link> · tenant</>} actions={<><Link class="button" to={href(["admin", "usage"], { tenant: t.id })}>Usage and limits</Link><TenantActions of={t} reload={tenant.reload} /></>} />
           <Facts of={[
             ["State", <TenantBadge of={t} />], ["Created", <Time at={t.createdAt} />], ["Id", <code>{t.id}</code>],
-            lag.data && ["Log head", count(lag.data.head)], lag.data && ["Projections and groups", count(lag.data.consumers.length)],
+            lag.data && ["Log head", count(lag.data.head)], lag.data && ["Projections and groups", count(latest(lag.data.consumers).length)],
             t.weight !== undefined && ["Weight", count(t.weight)], t.ceiling !== undefined && ["Ceiling", count(t.ceiling)],
           ]} />
           <Keys of={keysOfTenant(id)} change={may("operator")} />
@@ -244,7 +245,7 @@ function Schemas() {
       <Await of={schemas} what="schemas">
         {(list) => list.length === 0 ? <Empty command="manifold schema put OrderPlaced -f order-placed.json">No event type has a schema yet.</Empty> : (
           <Table label="Schemas" heads={["Type", "Version", "Compatibility", "By", "Created"]} rows={list} keyOf={({ type }) => type}
-            row={(s) => [<Link to={href(["admin", "schemas", s.type])}>{s.type}</Link>, count(s.version), s.compatibility, s.by, <Time at={s.createdAt} />]} />
+            row={(s) => [<Link to={href(["admin", "schemas", s.type])}>{s.type}</Link>, count(s.version), s.compatibility, <Actor name={s.by} />, <Time at={s.createdAt} />]} />
         )}
       </Await>
     </Panel>
@@ -260,7 +261,10 @@ function SchemaPage({ type }: { type: string }) {
       <Await of={schema} what="the schema">
         {(s) => (
           <>
-            <Facts of={[["Version", count(s.version)], ["Compatibility", s.compatibility], ["Versions", count(s.versions.length)]]} />
+            <Facts of={[
+              ["Version", count(s.version)], ["Compatibility", s.compatibility], s.tags !== undefined && ["Derived tags", <code>{s.tags}</code>],
+              ["Personal fields", s.versions.at(-1)?.personal?.join(", ") || "all"],
+            ]} />
             <Panel title="Schema"><Json value={s.schema} label="Schema" /></Panel>
           </>
         )}
@@ -278,7 +282,7 @@ function Upcasters() {
       <Await of={upcasters} what="upcasters">
         {({ upcasters: list }) => list.length === 0 ? <p class="muted">No upcaster converts old events.</p> : (
           <Table label="Upcasters" heads={["Type", "From version", "Expression", "By", "Changed"]} rows={list} keyOf={({ type, version }) => `${type} ${version}`}
-            row={(u) => [u.type, count(u.version), <code>{u.expression}</code>, u.by, <Time at={u.updatedAt} />]} />
+            row={(u) => [u.type, count(u.version), <code>{u.expression}</code>, <Actor name={u.by} />, <Time at={u.updatedAt} />]} />
         )}
       </Await>
     </Panel>

@@ -6,7 +6,7 @@ import { drafts, type Read } from "../drafts";
 import { count, plural } from "../format";
 import { go, goQuery, href, Link, usePlace } from "../router";
 import { useMay, useSession } from "../session";
-import { ask, Badge, Button, Dialog, Empty, Facts, Field, Json, messageOf, Panel, Problem, Select, Time, Title, toast } from "../ui";
+import { Actor, ask, Badge, Button, Dialog, Empty, Facts, Field, Json, messageOf, Panel, Problem, Select, Time, Title, toast } from "../ui";
 import { Changes } from "./streams";
 
 const example: Definition = {
@@ -135,7 +135,7 @@ function Overtaken({ name, base, newest, reload, keepMine }: { name: string; bas
   const last = versions.data?.versions[0];
   return (
     <div class="problem" role="alert">
-      <p>The definition was changed since you began to edit it{last && <>, last by {last.by || "the operator"} <Time at={last.at} /></>}. Your text is not saved, and stays here.</p>
+      <p>The definition was changed since you began to edit it{last && <>, last by {last.by ? <Actor name={last.by} /> : "the operator"} <Time at={last.at} /></>}. Your text is not saved, and stays here.</p>
       <div class="actions">
         <Button onPress={() => setComparing(true)}>Compare …</Button>
         <Button onPress={reload}>Show theirs, put mine aside</Button>

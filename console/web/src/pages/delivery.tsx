@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import type { Client, Egress, Subscription, SubscriptionProgress, Webhook, WebhookAttempt } from "../../../../client/typescript/src/index.js";
 import { collect, useData } from "../data";
-import { count, duration, plural } from "../format";
+import { capital, count, duration, plural } from "../format";
 import { goQuery, href, Link, usePlace } from "../router";
 import { useMay, useSession } from "../session";
 import { ask, Await, Badge, Button, Code, Dialog, Empty, Facts, Json, messageOf, Panel, Select, Table, Tabs, Time, Title, toast } from "../ui";
@@ -48,7 +48,7 @@ function Overview() {
       <Panel title="Groups">
         <Await of={own} what="groups">
           {(list) => list.length === 0 ? <Empty command="manifold group put send-mail --category order">There is no group yet. Create one, and receive its events:</Empty> : (
-            <Table label="Groups" heads={["Name", "State", "Events", "After position", "In flight", "Retrying", "Dead letters"]} rows={list} keyOf={({ name }) => name}
+            <Table label="Groups" heads={["Name", "State", "Events", "Done up to", "In flight", "Retrying", "Dead letters"]} rows={list} keyOf={({ name }) => name}
               row={(g) => {
                 const t = totals(g.progress, g.head);
                 return [
@@ -72,7 +72,7 @@ function Overview() {
       </Panel>
       {published.length > 0 && (
         <Panel title="Egress">
-          <Table label="Egress" heads={["Name", "State", "Events", "After position", "Dead letters"]} rows={published} keyOf={({ name }) => name}
+          <Table label="Egress" heads={["Name", "State", "Events", "Done up to", "Dead letters"]} rows={published} keyOf={({ name }) => name}
             row={(g) => {
               const t = totals(g.progress, g.head);
               return [
@@ -157,7 +157,7 @@ function EgressPage({ name }: { name: string }) {
                 <Table label="Processes" heads={["Process", "Broker", "Failing tenants", "Waiting since", "Error", "Since"]} rows={e.processes} keyOf={({ id }) => id}
                   row={(p) => [
                     p.name, p.up ? <Badge tone="ok">Answers</Badge> : <Badge tone="bad">Does not answer</Badge>, count(p.failing), p.waitingSince ? <Time at={p.waitingSince} /> : "–",
-                    p.error ? <>{p.errorTenant && <><Link to={href(["admin", "tenants", p.errorTenant])}>A tenant</Link>: </>}{p.error}</> : "–", p.errorSince ? <Time at={p.errorSince} /> : "–",
+                    p.error ? <p>{p.errorTenant && <><Link to={href(["admin", "tenants", p.errorTenant])}>A tenant</Link>: </>}{p.error}</p> : "–", p.errorSince ? <Time at={p.errorSince} /> : "–",
                   ]} />
               )}
             </Panel>
@@ -242,7 +242,7 @@ function Group({ name }: { name: string }) {
             <>
               <Facts of={[
                 ["State", <GroupBadge of={g} />], ["Events", sourceOf(g)], ["Lag", plural(t.lag, "position")], ["In flight", count(t.inFlight)], ["Retrying", count(t.retrying)],
-                ["Dead letters", t.deadLetters > 0 ? <Badge tone="warn">{count(t.deadLetters)}</Badge> : "0"], ["Order", g.ordering], ["Attempts", count(g.maxAttempts)],
+                ["Dead letters", t.deadLetters > 0 ? <Badge tone="warn">{count(t.deadLetters)}</Badge> : "0"], ["Order", g.ordering], ["Attempts at most", count(g.maxAttempts)],
               ]} />
               <Tabs label="Parts of the group" tabs={tabs} current={tab} choose={(id) => goQuery({ tab: id }, { replace: true })} />
               {tab === "progress" && <GroupProgress of={g} />}
@@ -415,6 +415,10 @@ function WebhookActions({ of: w, reload }: { of: Webhook; reload: () => void }) 
 
 const outcomes: Array<[string, string]> = [["", "all"], ["ok", "accepted"], ["failed", "failed"], ["timeout", "timed out"], ["blocked", "blocked"], ["gone", "gone"], ["duplicate", "duplicate"]];
 
+const outcomeName = ({ outcome }: WebhookAttempt): string => outcomes.find(([id]) => id === outcome)?.[1] ?? outcome;
+
+const milliseconds = (took: number): string => `${took < 10 ? took.toFixed(1) : count(Math.round(took))} ms`;
+
 function Attempts({ name }: { name: string }) {
   const { client } = useSession();
   const [outcome, setOutcome] = useState("");
@@ -427,20 +431,20 @@ function Attempts({ name }: { name: string }) {
         {({ attempts: list }) => list.length === 0 ? <p class="muted">There is no such attempt yet.</p> : (
           <Table label="Attempts" heads={["Time", "Event", "Outcome", "Status", "Took", "Attempt", ""]} rows={list} keyOf={({ id }) => id}
             row={(a) => [
-              <Time at={a.at} />, a.type, <Badge tone={a.outcome === "ok" || a.outcome === "duplicate" ? "ok" : "bad"}>{outcomes.find(([id]) => id === a.outcome)?.[1] ?? a.outcome}</Badge>,
-              a.status ?? "–", `${count(a.took)} ms`, count(a.attempt), <Button onPress={() => setShown(a)}>Details</Button>,
+              <Time at={a.at} />, a.type, <Badge tone={a.outcome === "ok" || a.outcome === "duplicate" ? "ok" : "bad"}>{capital(outcomeName(a))}</Badge>,
+              a.status ?? "–", milliseconds(a.took), count(a.attempt), <Button onPress={() => setShown(a)}>Details</Button>,
             ]} />
         )}
       </Await>
       {shown && (
         <Dialog title={`Attempt ${shown.attempt} of ${shown.type}`} close={() => setShown(undefined)}>
           <Facts of={[
-            ["Time", <Time at={shown.at} />], ["URL", <span class="url">{shown.url ?? "–"}</span>], ["Outcome", shown.outcome], ["Status", shown.status ?? "–"], ["Took", `${count(shown.took)} ms`],
+            ["Time", <Time at={shown.at} />], ["URL", <span class="url">{shown.url ?? "–"}</span>], ["Outcome", capital(outcomeName(shown))], ["Status", shown.status ?? "–"], ["Took", milliseconds(shown.took)],
             ["Event", <Link to={href(["events"], { event: shown.eventId })}>at {count(shown.position)}</Link>], shown.nextAt !== undefined && ["Next attempt", <Time at={shown.nextAt} />],
           ]} />
           {shown.error && <p class="problem">{shown.error}</p>}
           <h3>Response</h3>
-          <Json value={shown.excerpt ?? ""} label="Response" tools={false} />
+          {shown.excerpt ? <Json value={shown.excerpt} label="Response" tools={false} /> : <p class="muted">{shown.status === undefined ? "There was none." : "It had no body."}</p>}
           <div class="actions end"><Button tone="primary" onPress={() => setShown(undefined)}>Close</Button></div>
         </Dialog>
       )}

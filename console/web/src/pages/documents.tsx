@@ -63,7 +63,7 @@ export function Documents({ name, byStream }: { name: string; byStream: boolean 
       <Await of={documents} what="documents">
         {({ documents: rows, warnings }) => rows.length === 0 ? (
           filter ? <p class="muted">No document matches the filter. <Link to={href(["projections", name], { tab: "documents" })}>Show all</Link></p>
-            : <Empty command={`manifold projection documents ${quote(name)}`}>There is no document yet. They appear as events are folded:</Empty>
+            : <Empty command={`manifold projection documents ${quote(name)}`}>There are no documents yet. They appear as events are folded. On the command line:</Empty>
         ) : (
           <>
             {warnings?.map((warning) => <p key={warning} class="notice">{warning}</p>)}
@@ -246,8 +246,10 @@ function Shown({ name, id, byStream }: { name: string; id: string; byStream: boo
     <div class="shown">
       <div class="panel-head">
         <h3>{id}</h3>
-        {byStream && may("events:read") && <Link class="button" to={href(["projections", name], { tab: "definition", stream: id })}>How it was folded</Link>}
-        <Button tone="quiet" aria-label="Close the document" onPress={() => goQuery({ document: undefined })}>×</Button>
+        <div class="actions">
+          {byStream && may("events:read") && <Link class="button" to={href(["projections", name], { tab: "definition", stream: id })}>How it was folded</Link>}
+          <Button tone="quiet" aria-label="Close the document" onPress={() => goQuery({ document: undefined })}>×</Button>
+        </div>
       </div>
       <Await of={document} what="the document">{(d) => <><p class="muted small">After the event at <Link to={href(["events"], { at: d.position })}>position {count(d.position)}</Link></p><Json value={d.document} label="Document" /></>}</Await>
     </div>

@@ -258,7 +258,7 @@ export function EventList({ selection, live, shown, audit = false, row, empty, c
   );
 }
 
-const Cells = ({ type, stream, data }: Row) => <><span class="type">{type}</span><span class="stream">{stream}</span><span class="data">{data}</span></>;
+const Cells = ({ type, stream, data }: Row) => <><span class="type" title={typeof type === "string" ? type : undefined}>{type}</span><span class="stream">{stream}</span><span class="data">{data}</span></>;
 
 const eventRow = ({ type, stream, data, gap }: LogEvent): Row => ({ type, stream, data: gap ? gap.message : summary(data) });
 

@@ -69,6 +69,13 @@ export function consumerPage({ kind, name }: { kind: string; name: string }): st
   return name.startsWith("webhook.") ? href(["delivery", "webhooks", name.slice(8)]) : href(["delivery", "groups", name]);
 }
 
+/** What a consumer is, and its name. Groups of webhooks and egresses are named webhook.<name> and egress.<name>. */
+function titleOf({ kind, name }: Lag): { noun: keyof typeof actions; name: string } {
+  if (kind === "projection") return { noun: "Projection", name };
+  const [, service, own] = /^(webhook|egress)\.(.+)$/.exec(name) ?? [];
+  return own === undefined ? { noun: "Group", name } : { noun: service === "webhook" ? "Webhook" : "Egress", name: own };
+}
+
 interface Matter {
   id: string;
   tone: "bad" | "warn";
@@ -77,7 +84,7 @@ interface Matter {
 }
 
 /** The consumers with the partition of each group that is furthest behind, and all dead letters of the group. */
-function latest(consumers: Lag[]): Lag[] {
+export function latest(consumers: Lag[]): Lag[] {
   const byName = Map.groupBy(consumers, ({ kind, name }) => `${kind} ${name}`);
   return [...byName.values()].map((parts) => ({
     ...parts.reduce((most, part) => ((part.seconds ?? 0) > (most.seconds ?? 0) ? part : most)),
@@ -86,7 +93,7 @@ function latest(consumers: Lag[]): Lag[] {
 }
 
 /** What to look at if a consumer lags. */
-const actions = { Projection: "See its state", Group: "See its members", Webhook: "See its attempts" };
+const actions = { Projection: "See its state", Group: "See its progress", Webhook: "See its attempts", Egress: "See its progress" };
 
 /** Seconds of lag from which a consumer needs attention. */
 const lateAfter = 60;
@@ -98,8 +105,7 @@ function Attention({ figures, webhooks, waiting, reload }: { figures: LagList; w
   const failing = new Set(webhooks.filter((w) => w.failing || w.disabled).map((w) => w.name));
   for (const c of latest(figures.consumers)) {
     const page = consumerPage(c);
-    const name = c.name.replace(/^webhook\./, "");
-    const noun = c.kind === "projection" ? "Projection" : name === c.name ? "Group" : "Webhook";
+    const { noun, name } = titleOf(c);
     if (c.faulted) {
       matters.push({ id: `fault ${idOf(c)}`, tone: "bad", what: <>Projection <strong>{c.name}</strong> has stopped at an event that it cannot fold.</>,
         action: <Link class="button primary" to={page}>See the fault</Link> });
@@ -161,7 +167,7 @@ function Figures({ figures }: { figures: LagList }) {
         <Figure name="Events per second" value={rate === undefined ? "–" : decimal(rate)} />
         <Figure name="Log head" value={count(figures.head)}><Link to={href(["events"])}>See the newest events</Link></Figure>
         <Figure name="Largest lag" value={plural(largestLag(figures), "position")} />
-        <Figure name="Projections and groups" value={count(figures.consumers.length)} />
+        <Figure name="Projections and groups" value={count(latest(figures.consumers).length)} />
       </div>
       <div class="charts">
         <Panel title="Events per second"><Chart label="Events per second since the console was opened" kind="line" height={120} times={heads.slice(1).map(({ at }) => at / 1000)} values={rates} format={decimal} formatTime={clockTime} /></Panel>
@@ -233,9 +239,9 @@ function OperatorHome() {
           <Await of={lag} what="the tenants' lag">
             {({ items }) => items.length === 0 ? <p class="calm"><Badge tone="ok">All well</Badge> No tenant has a consumer that is late, stopped or failing.</p> : (
               <Table label="Tenants that need attention" heads={["Tenant", "Consumer", "State", "Lag", "Dead letters"]}
-                rows={items.flatMap((tenant) => tenant.consumers.map((consumer) => ({ tenant, consumer })))} keyOf={({ tenant, consumer }) => tenant.tenant + idOf(consumer)}
-                row={({ tenant, consumer: c }) => [
-                  <Link to={href(["admin", "tenants", tenant.tenant])}>{tenant.name}</Link>, `${c.kind} ${c.name}`, <LagBadge of={c} />,
+                rows={items.flatMap((tenant) => latest(tenant.consumers).map((consumer) => ({ tenant, consumer, title: titleOf(consumer) })))} keyOf={({ tenant, consumer }) => tenant.tenant + idOf(consumer)}
+                row={({ tenant, consumer: c, title }) => [
+                  <Link to={href(["admin", "tenants", tenant.tenant])}>{tenant.name}</Link>, `${title.noun} ${title.name}`, <LagBadge of={c} />,
                   c.seconds === undefined ? "–" : duration(c.seconds), count(c.deadLetters ?? 0),
                 ]} />
             )}

@@ -6,7 +6,7 @@ import { count, plural } from "../format";
 import { go, href, Link, usePlace } from "../router";
 import { readLines, save } from "../save";
 import { useMay, useSession } from "../session";
-import { ask, Await, Badge, Button, Code, Facts, Field, messageOf, Panel, Progress, Select, Table, Time, Title, toast } from "../ui";
+import { Actor, ask, Await, Badge, Button, Code, Facts, Field, messageOf, Panel, Progress, Select, Table, Time, Title, toast } from "../ui";
 
 /** The id of a person may be personal itself. It is never in an address of these pages, which proxies log and browsers keep. */
 export function People() {
@@ -121,7 +121,7 @@ function Erasures() {
         {({ items, more }) => items.length === 0 ? <p class="muted">No erasures yet.</p> : (
           <>
             <Table label="Erasures" heads={["Reason", "State", "Events", "Requested by", "Requested"]} rows={items} keyOf={({ id }) => id}
-              row={(e) => [<Link to={href(["people", "erasures", e.id])}>{e.reason}</Link>, <StateBadge of={e} />, count(erasedEvents(e)), e.requestedBy, <Time at={e.createdAt} />]} />
+              row={(e) => [<Link to={href(["people", "erasures", e.id])}>{e.reason}</Link>, <StateBadge of={e} />, count(erasedEvents(e)), <Actor name={e.requestedBy} />, <Time at={e.createdAt} />]} />
             {more && <p class="muted">The newest {count(items.length)} erasures.</p>}
           </>
         )}
@@ -168,8 +168,8 @@ function ErasurePage({ id }: { id: string }) {
             <>
               {e.problem && <p class="problem">Waiting: {e.problem}</p>}
               <Facts of={[
-                ["State", <StateBadge of={e} />], ["Erases", e.what === "data" ? "all data and metadata" : "personal fields"], ["Requested by", e.requestedBy], ["Requested", <Time at={e.createdAt} />],
-                e.approvedBy !== undefined && ["Approved by", e.approvedBy], e.finishedAt !== undefined && ["Finished", <Time at={e.finishedAt} />],
+                ["State", <StateBadge of={e} />], ["Erases", e.what === "data" ? "all data and metadata" : "personal fields"], ["Requested by", <Actor name={e.requestedBy} />], ["Requested", <Time at={e.createdAt} />],
+                e.approvedBy !== undefined && ["Approved by", <Actor name={e.approvedBy} />], e.finishedAt !== undefined && ["Finished", <Time at={e.finishedAt} />],
                 ["Covers", `up to position ${count(e.until)}`], ["Id", <code>{e.id}</code>],
               ]} />
               {e.state === "awaiting-approval" && <p class="notice">Nothing is erased until another person or key approves it{own ? ": you have requested it." : may("subjects:erase") ? "." : ", with the scope subjects:erase."}</p>}
@@ -200,7 +200,7 @@ function Erased({ of: { counts } }: { of: Erasure }) {
     <Panel title="What was erased">
       <Table label="What was erased" heads={["What", "Number"]} rows={rows.filter(([, n]) => n > 0)} keyOf={([name]) => name} row={([name, n]) => [name, count(n)]} />
       <p class="muted">
-        {plural(counts.streams, "stream")}{counts.namedStreams > 0 && `, of which ${count(counts.namedStreams)} have the id in their name, where it stays`}.
+        {plural(counts.streams, "stream")}{counts.namedStreams > 0 && `, of which ${count(counts.namedStreams)} ${counts.namedStreams === 1 ? "has the id in its name" : "have the id in their names"}, where it stays`}.
         {" "}Rebuilt projections: {counts.projections.join(", ") || "none"}.
       </p>
     </Panel>

@@ -46,7 +46,7 @@ function List() {
                 state ? lagOf(state) : "–",
                 <LagTrend id={`projection ${p.name}`} />,
                 state?.parked ? <Badge tone="warn">{count(state.parked)}</Badge> : "0",
-                p.definition.mode ?? "async",
+                (p.definition.mode ?? "async") + (p.shared ? ", shared" : ""),
                 <Time at={p.updatedAt} />,
               ]} />
           )}
@@ -197,9 +197,9 @@ function Parked({ name, reload }: { name: string; reload: () => void }) {
         {({ items, more }) => items.length === 0 ? <p class="muted">No document is parked.</p> : (
           <>
             {more && <p class="muted">The first {count(items.length)} documents.</p>}
-            <Table label="Parked documents" heads={["Document", "Waiting", "Fault", "Event", "Since", ""]} rows={items} keyOf={({ id }) => id}
+            <Table label="Parked documents" heads={["Document", "Waiting events", "Fault", "Event", "Since", ""]} rows={items} keyOf={({ id }) => id}
             row={(document) => [
-              document.id, plural(document.events, "event"), document.fault.message,
+              document.id, count(document.events), document.fault.message,
               <Link to={href(["events"], { event: document.fault.eventId })}>{count(document.fault.position)}</Link>,
               <Time at={document.fault.at} />,
               write && <div class="actions"><Button onPress={() => replay(document.id)}>Retry</Button><Button onPress={() => discard(document)}>Discard</Button></div>,

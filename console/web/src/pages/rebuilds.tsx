@@ -1,11 +1,11 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Client, NewRebuild, Rebuild } from "../../../../client/typescript/src/index.js";
 import { useData } from "../data";
-import { bytes, count, duration, plural } from "../format";
+import { bytes, capital, count, duration, plural } from "../format";
 import { go, href, Link, usePlace } from "../router";
 import { readLines, save, savedBytes } from "../save";
 import { useMay, useSession } from "../session";
-import { ask, Await, Badge, Button, Empty, Facts, Panel, Progress, Table, Time, Title, toast } from "../ui";
+import { Actor, ask, Await, Badge, Button, Empty, Facts, Panel, Progress, Table, Time, Title, toast } from "../ui";
 import { Changes } from "./streams";
 
 /** The states of a rebuild that has not ended. */
@@ -82,7 +82,7 @@ function List() {
               <Table label="Rebuilds" heads={["Started", "Projection", "Phase", "Progress", "Documents", "By"]} rows={shown} keyOf={({ id }) => id}
                 row={(r) => [
                   <Link to={href(["rebuilds", r.projection, r.id])}><Time at={r.createdAt} /></Link>, r.projection, <Phase of={r} />,
-                  `${count(r.eventsDone)} of ${plural(r.eventsTotal, "event")}`, count(r.documents), r.by ?? "–",
+                  `${count(r.eventsDone)} of ${plural(r.eventsTotal, "event")}`, count(r.documents), r.by ? <Actor name={r.by} /> : "–",
                 ]} />
             );
           }}
@@ -197,7 +197,7 @@ function Comparison({ of: r }: { of: Rebuild }) {
         </div>
       </Panel>
       {difference.examples.map((example) => (
-        <Panel key={example.tenant + example.id} title={example.id} actions={<Badge tone={kinds[example.kind]}>{example.kind}</Badge>}>
+        <Panel key={example.tenant + example.id} title={example.id} actions={<Badge tone={kinds[example.kind]}>{capital(example.kind)}</Badge>}>
           <Changes before={sideOf(example.kind, example.live)} after={sideOf(example.kind, example.built)} />
         </Panel>
       ))}

@@ -87,8 +87,8 @@ function Stream({ name }: { name: string }) {
               ["Version", count(metadata.version)],
               ["Events", count(metadata.events)],
               ["Size", bytes(metadata.bytes)],
-              metadata.firstAt !== undefined && ["First event", <Time at={metadata.firstAt} />],
-              metadata.lastAt !== undefined && ["Last event", <Time at={metadata.lastAt} />],
+              metadata.firstAt !== undefined && ["First recorded", <Time at={metadata.firstAt} />],
+              metadata.lastAt !== undefined && ["Last recorded", <Time at={metadata.lastAt} />],
             ]} />
             <Panel title="Version" class="version">
               <div class="slider">
