@@ -89,11 +89,8 @@ func TestBench(t *testing.T) {
 			figures := args[1] == "rebuild" || name == "isolation" || name == "schema" || args[1] == "growth" || subscribes || sends
 			noEvents := name == "query" || args[1] == "growth"
 			measuresTime := (!figures || name == "schema") && name != "project" && name != "database" && name != "query"
-			if measuresTime {
+			if measuresTime || name == "query" {
 				args = append(args, "--duration", short)
-			}
-			if name == "query" {
-				args = append(args, "--duration", "1s") // each query must be answered once
 			}
 			measuresTime = measuresTime || name == "isolation" || name == "late" || subscribes && name != "catchup"
 			var got map[string]any

@@ -161,5 +161,5 @@ func TestApplyPutsAggregates(t *testing.T) {
 	d.write("account.yaml", strings.Replace(accountFile, "balance: 0", "balance: 1", 1))
 	d.manifold(0, []string{"apply", "-f", d.folder, "--yes"}, "~ account: change at once\n    initial\n", "account: changed\n")
 	d.write("account.yaml", strings.Replace(accountFile, "state.balance -", "stat.balance -", 1))
-	d.manifold(1, []string{"apply", "-f", d.folder, "--yes"}, "1 to change at once, 1 unchanged", "account.yaml:5: on.Withdrawn: ")
+	d.manifold(1, []string{"apply", "-f", d.folder, "--yes"}, "account.yaml:5: on.Withdrawn: line 1, column 26: ")
 }

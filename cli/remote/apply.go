@@ -228,7 +228,22 @@ func planDeployment(ctx context.Context, c *call, folder string, remove bool) (d
 	}
 	plan, err := read[client.PlanResult](c.PlanProjectionsWithBody(ctx, "application/json", bytes.NewReader(body)))
 	d.changes = plan.Changes
-	return d, err
+	return d, d.explain(err)
+}
+
+// explain adds the file to an error in an aggregate, with the line that the service found wrong.
+func (d *deployment) explain(err error) error {
+	wrong, ok := errors.AsType[*refused](err)
+	if !ok {
+		return err
+	}
+	var i int
+	var where string
+	if _, scanned := fmt.Sscanf(wrong.Where, "aggregates[%d].%s", &i, &where); scanned != nil || i < 0 || i >= len(d.aggregates) {
+		return err
+	}
+	wrong.Where = where
+	return d.aggregates[i].explain(wrong)
 }
 
 // file returns the file that defines a projection, or nil if there is none.

@@ -163,8 +163,8 @@ func (c *cluster) drop(ctx context.Context, database string) error {
 }
 
 // PretendDistributed makes a single server's database look distributed to Manifold, for tests of its checks: it has the
-// catalog pg_dist_partition with all tables of the schema manifold, and the setting that every session needs. Distributing
-// a table only adds it to the catalog. A database on a cluster stays as it is.
+// catalog pg_dist_partition with all tables of the schema manifold but the local ones, and the setting that every session
+// needs. Distributing a table only adds it to the catalog. A database on a cluster stays as it is.
 func PretendDistributed(t testing.TB, db DB) {
 	t.Helper()
 	if db.Distributed() {
@@ -175,7 +175,7 @@ func PretendDistributed(t testing.TB, db DB) {
 		"set allow_system_table_mods = on",
 		`create table pg_catalog.pg_dist_partition as
 			select oid::regclass as logicalrelid, 'h' as partmethod, 1 as colocationid
-			from pg_class where relnamespace = 'manifold'::regnamespace and relkind = 'r'`,
+			from pg_class where relnamespace = 'manifold'::regnamespace and relkind = 'r' and relname <> 'members'`,
 		"grant select on pg_catalog.pg_dist_partition to public",
 		`create function pg_catalog.create_distributed_table(name regclass, by text, colocate_with text) returns void
 			language sql security definer as $$ insert into pg_dist_partition values (name, 'h', 1) $$`,

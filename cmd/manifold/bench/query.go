@@ -106,7 +106,7 @@ func query(ctx context.Context, r *run) error {
 			return fmt.Errorf("%s: %w", q.name, err)
 		}
 		if measured.events == 0 {
-			return fmt.Errorf("%s: no query was answered within %s; increase --duration", q.name, r.duration)
+			return fmt.Errorf("%s: nothing was measured: no query was answered within %s; increase --duration", q.name, r.duration)
 		}
 		total.events += measured.events
 		r.Queries = append(r.Queries, Query{

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -51,6 +52,9 @@ func (r *run) driveValidated(ctx context.Context, clients []client, warmUp, dura
 			}
 			rates[mode] += measured.perSecond() / turns
 		}
+	}
+	if rates["off"] == 0 {
+		return load{}, errors.New("nothing was measured without validation: increase --duration")
 	}
 	r.addFigure(rates["off"], "events/s", "appended without validation")
 	r.addFigure(rates["enforce"]/rates["off"], "", "share of that rate with validation")
