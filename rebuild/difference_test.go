@@ -11,6 +11,11 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/mongo"
+	"github.com/manifold-es/manifold/drivers/mongo/mongotest"
+	"github.com/manifold-es/manifold/drivers/sqlserver"
+	"github.com/manifold-es/manifold/drivers/sqlserver/sqlservertest"
 	"github.com/manifold-es/manifold/projection"
 	"github.com/manifold-es/manifold/projection/folding"
 	"github.com/manifold-es/manifold/rebuild"
@@ -150,92 +155,124 @@ func (v *service) scatter(t *testing.T, tenant domain.TenantID, from, n int) {
 	}
 }
 
-// All differences of a changed definition are counted, and examples show where they are.
+// otherDatabases open databases to which a rebuild may move documents. Nil is another PostgreSQL.
+var otherDatabases = map[string]func(t *testing.T) (drivers.Driver, error){
+	"postgresql": nil,
+	"ferretdb": func(t *testing.T) (drivers.Driver, error) {
+		return mongo.Open(t.Context(), mongo.Config{URL: mongotest.FerretDB(t), MaxConns: 4, Log: quiet})
+	},
+	"mongo": func(t *testing.T) (drivers.Driver, error) {
+		return mongo.Open(t.Context(), mongo.Config{URL: mongotest.Real(t), MaxConns: 4, Log: quiet})
+	},
+	"sqlserver": func(t *testing.T) (drivers.Driver, error) {
+		return sqlserver.Open(t.Context(), sqlserver.Config{URL: sqlservertest.Database(t).String(), MaxConns: 4, Log: quiet})
+	},
+}
+
+// All differences of a changed definition are counted, and examples show where they are, also if the rebuild moves the
+// documents to another database.
 func TestDifferencesAreCounted(t *testing.T) {
 	t.Parallel()
-	for name, database := range map[string]string{"in the same database": "default", "in another one": "elsewhere"} {
+	for name, open := range otherDatabases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := newService(t)
-			v.follow(t)
-			v.work(t)
-			tenant := v.tenant(t)
-			const keys = 1300 // some pages
-			some := domain.StreamAppend{Stream: "x-1", Expected: domain.Any}
-			for i := range keys {
-				some.Events = append(some.Events, domain.NewEvent{Type: "Add", Data: json.RawMessage(fmt.Sprintf(`{"i": %d}`, i))})
-			}
-			appended, err := v.store.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{some}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			// Of the live documents every third one is missing; of the new ones every fourth one; every fifth one is
-			// changed.
-			live := folding.WithDefaults(domain.Definition{Name: "counted", Key: "'d' + string(event.data.i)", On: map[string]string{
-				"Add": "event.data.i % 3 == 0 ? null : {'list': [{'a': 1}, {'a': event.data.i}], 'half': 0.5, 'text': 'x'}"}})
-			d, err := v.rebuilds.Deploy(t.Context(), tenant, live, "test", false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := v.catalog.Documents(t.Context(), tenant, "counted", projection.DocumentsQuery{PageSize: 1, Freshness: projection.Freshness{MinPosition: appended.Position, Wait: time.Minute}}); err != nil {
-				t.Fatal(err)
-			}
-			changed := live
-			changed.Database = database
-			changed.On = map[string]string{
-				"Add": "event.data.i % 4 == 0 ? null : event.data.i % 5 == 0 ? {'list': [{'a': 1}, {'a': event.data.i, 'b': 2}], 'text': 'y', 'half': 0.5} : " +
-					"{'text': 'x', 'half': 1.0 / 2, 'list': [{'a': 1}, {'a': event.data.i}]}"}
-			r := v.ended(t, v.start(t, d.Projection.ProjectionID, rebuild.Request{Definition: &changed, RebuildOptions: domain.RebuildOptions{DryRun: true}}))
-			var want domain.Difference
-			var documents, before int64
-			for i := range keys {
-				was, is := i%3 != 0, i%4 != 0
-				if was {
-					before++
+			if open != nil {
+				other, err := open(t)
+				if err != nil {
+					t.Fatal(err)
 				}
-				if is {
-					documents++
-				}
-				switch {
-				case is && !was:
-					want.New++
-				case was && !is:
-					want.Gone++
-				case was && is && i%5 == 0:
-					want.Changed++
-				case was && is:
-					want.Same++
-				}
+				t.Cleanup(other.Close)
+				v = v.process(rebuild.Config{Drivers: map[string]drivers.Driver{"default": v.drivers["default"], "elsewhere": other}})
 			}
-			got := r.Difference
-			if r.State != domain.RebuildReported || got == nil {
-				t.Fatalf("the rebuild is %+v", r)
-			}
-			if got.New != want.New || got.Gone != want.Gone || got.Changed != want.Changed || got.Same != want.Same || r.Documents != documents || r.LiveBefore != before {
-				t.Errorf("found %+v, %d documents and %d before; want %+v, %d and %d", got, r.Documents, r.LiveBefore, want, documents, before)
-			}
-			kinds := map[domain.DifferenceKind]int{}
-			for _, e := range got.Examples {
-				kinds[e.Kind]++
-				switch {
-				case e.Tenant != tenant || !strings.HasPrefix(e.ID, "d"):
-					t.Errorf("an example is %+v", e)
-				case e.Kind == domain.DifferenceChanged:
-					if !slices.Equal(e.Fields, []string{"list[1].b", "text"}) || string(e.Live) != `{"text": "x"}` || string(e.Built) != `{"text": "y", "list[1].b": 2}` {
-						t.Errorf("an example is %s, live %s, built %s", e.Fields, e.Live, e.Built)
-					}
-				case (e.Kind == domain.DifferenceNew) != (e.Live == nil && e.Built != nil):
-					t.Errorf("an example is %+v", e)
-				}
-			}
-			for _, kind := range []domain.DifferenceKind{domain.DifferenceNew, domain.DifferenceGone, domain.DifferenceChanged} {
-				if kinds[kind] != 5 {
-					t.Errorf("there are %d examples of %s", kinds[kind], kind)
-				}
-			}
-			v.mustStreamDifference(t, d.Projection.ProjectionID, rebuild.Request{Definition: &changed}, want)
+			testDifferences(t, v, "elsewhere")
 		})
 	}
+	t.Run("in the same database", func(t *testing.T) {
+		t.Parallel()
+		testDifferences(t, newService(t), "default")
+	})
+}
+
+func testDifferences(t *testing.T, v *service, database string) {
+	t.Helper()
+	v.follow(t)
+	v.work(t)
+	tenant := v.tenant(t)
+	const keys = 1300 // some pages
+	some := domain.StreamAppend{Stream: "x-1", Expected: domain.Any}
+	for i := range keys {
+		some.Events = append(some.Events, domain.NewEvent{Type: "Add", Data: json.RawMessage(fmt.Sprintf(`{"i": %d}`, i))})
+	}
+	appended, err := v.store.Append(t.Context(), tenant, domain.Append{Streams: []domain.StreamAppend{some}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Of the live documents every third one is missing; of the new ones every fourth one; every fifth one is
+	// changed.
+	live := folding.WithDefaults(domain.Definition{Name: "counted", Key: "'d' + string(event.data.i)", On: map[string]string{
+		"Add": "event.data.i % 3 == 0 ? null : {'list': [{'a': 1}, {'a': event.data.i}], 'half': 0.5, 'text': 'x'}"}})
+	d, err := v.rebuilds.Deploy(t.Context(), tenant, live, "test", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.catalog.Documents(t.Context(), tenant, "counted", projection.DocumentsQuery{PageSize: 1, Freshness: projection.Freshness{MinPosition: appended.Position, Wait: time.Minute}}); err != nil {
+		t.Fatal(err)
+	}
+	changed := live
+	changed.Database = database
+	changed.On = map[string]string{
+		"Add": "event.data.i % 4 == 0 ? null : event.data.i % 5 == 0 ? {'list': [{'a': 1}, {'a': event.data.i, 'b': 2}], 'text': 'y', 'half': 0.5} : " +
+			"{'text': 'x', 'half': 1.0 / 2, 'list': [{'a': 1}, {'a': event.data.i}]}"}
+	r := v.ended(t, v.start(t, d.Projection.ProjectionID, rebuild.Request{Definition: &changed, RebuildOptions: domain.RebuildOptions{DryRun: true}}))
+	var want domain.Difference
+	var documents, before int64
+	for i := range keys {
+		was, is := i%3 != 0, i%4 != 0
+		if was {
+			before++
+		}
+		if is {
+			documents++
+		}
+		switch {
+		case is && !was:
+			want.New++
+		case was && !is:
+			want.Gone++
+		case was && is && i%5 == 0:
+			want.Changed++
+		case was && is:
+			want.Same++
+		}
+	}
+	got := r.Difference
+	if r.State != domain.RebuildReported || got == nil {
+		t.Fatalf("the rebuild is %+v", r)
+	}
+	if got.New != want.New || got.Gone != want.Gone || got.Changed != want.Changed || got.Same != want.Same || r.Documents != documents || r.LiveBefore != before {
+		t.Errorf("found %+v, %d documents and %d before; want %+v, %d and %d", got, r.Documents, r.LiveBefore, want, documents, before)
+	}
+	kinds := map[domain.DifferenceKind]int{}
+	for _, e := range got.Examples {
+		kinds[e.Kind]++
+		switch {
+		case e.Tenant != tenant || !strings.HasPrefix(e.ID, "d"):
+			t.Errorf("an example is %+v", e)
+		case e.Kind == domain.DifferenceChanged:
+			if !slices.Equal(e.Fields, []string{"list[1].b", "text"}) || string(e.Live) != `{"text": "x"}` || string(e.Built) != `{"text": "y", "list[1].b": 2}` {
+				t.Errorf("an example is %s, live %s, built %s", e.Fields, e.Live, e.Built)
+			}
+		case (e.Kind == domain.DifferenceNew) != (e.Live == nil && e.Built != nil):
+			t.Errorf("an example is %+v", e)
+		}
+	}
+	for _, kind := range []domain.DifferenceKind{domain.DifferenceNew, domain.DifferenceGone, domain.DifferenceChanged} {
+		if kinds[kind] != 5 {
+			t.Errorf("there are %d examples of %s", kinds[kind], kind)
+		}
+	}
+	v.mustStreamDifference(t, d.Projection.ProjectionID, rebuild.Request{Definition: &changed}, want)
 }
 
 // A live build that has stopped at a fault is compared as far as it has come, and does not block the rebuild.
