@@ -91,11 +91,11 @@ func distribute(ctx context.Context, tx pgx.Tx) error {
 		select format(statement, p.logicalrelid)
 		from pg_dist_partition p, (values (1, 'select undistribute_table(%L)'), (2, 'alter table %s force row level security')) as s (step, statement)
 		where p.logicalrelid = any (select to_regclass('manifold.' || name) from unnest($1::text[]) as local (name))
-		order by p.logicalrelid, s.step`, tablesOf(Local))
+		order by p.logicalrelid, s.step`, TablesOf(Local))
 }
 
-// tablesOf returns the names of the tables of some kinds.
-func tablesOf(kinds ...Kind) (names []string) {
+// TablesOf returns the names of the tables of some kinds, in no particular order.
+func TablesOf(kinds ...Kind) (names []string) {
 	for name, kind := range Tables {
 		if slices.Contains(kinds, kind) {
 			names = append(names, name)
@@ -178,7 +178,7 @@ func Undistributed(ctx context.Context, db interface {
 		select c.relname::text from pg_class c
 		where c.relnamespace = to_regnamespace('manifold') and c.relname = any ($1) and c.relkind = 'r'
 		  and not exists (select from pg_dist_partition p where p.logicalrelid = c.oid)
-		order by c.relname <> 'logs', c.relname`, tablesOf(Distributed, Reference))
+		order by c.relname <> 'logs', c.relname`, TablesOf(Distributed, Reference))
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 

@@ -66,7 +66,7 @@ type Site struct {
 	pages    map[string]*page  // by path below /docs, such as guides/rebuild
 	sources  map[string]*page  // by file of the repository
 	loaded   map[string][]byte // the files that pages load, by path below /docs
-	images   map[string]string // the files of the repository that are images, by path below /docs; they are read on request
+	images   map[string]string // files of the repository by path below /docs; they are read on request
 	sections []section
 	version  string
 }
@@ -192,8 +192,8 @@ func isPage(source string) bool {
 // isImage reports whether a file of the repository is an image that pages show.
 func isImage(file string) bool { return strings.HasPrefix(kinds[path.Ext(file)], "image/") }
 
-// forms are the other forms of an image, by what their files' names have before the extension, with the media queries for
-// which they are shown. The first one that applies is shown.
+// forms are the other forms of an image: the end of the file's name, and the screens on which it is shown. The first that
+// applies is shown.
 var forms = []struct{ suffix, media string }{
 	{"-phone-dark", "(max-width: 480px) and (prefers-color-scheme: dark)"}, {"-phone", "(max-width: 480px)"}, {"-dark", "(prefers-color-scheme: dark)"},
 }

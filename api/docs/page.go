@@ -276,8 +276,8 @@ func (blocks) code(w util.BufWriter, source []byte, node ast.Node, entering bool
 	return ast.WalkSkipChildren, nil
 }
 
-// image writes an image that is loaded when it comes into view. If it has other forms, that for the reader's screen is shown,
-// with a link to its full size.
+// image writes an image that is loaded when it comes into view. An image with several forms is shown in the one for the
+// reader's screen, and links to its full size.
 func (blocks) image(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {
 		return ast.WalkContinue, nil

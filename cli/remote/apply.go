@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -237,9 +238,9 @@ func (d *deployment) explain(err error) error {
 	if !ok {
 		return err
 	}
-	var i int
-	var where string
-	if _, scanned := fmt.Sscanf(wrong.Where, "aggregates[%d].%s", &i, &where); scanned != nil || i < 0 || i >= len(d.aggregates) {
+	number, where, _ := strings.Cut(strings.TrimPrefix(wrong.Where, "aggregates["), "].")
+	i, notOne := strconv.Atoi(number)
+	if notOne != nil || i < 0 || i >= len(d.aggregates) {
 		return err
 	}
 	wrong.Where = where

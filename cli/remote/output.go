@@ -20,7 +20,7 @@ import (
 // returns at its end.
 type output struct {
 	to     io.Writer
-	people io.Writer // for what is not a result; nil: to
+	people io.Writer // for notes, which are no results; nil means to
 	colour bool
 	format string // of values: json, yaml, or one line each
 	values int    // written so far

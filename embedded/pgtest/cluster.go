@@ -173,9 +173,10 @@ func PretendDistributed(t testing.TB, db DB) {
 	session := db.Nodes(t)[0]
 	for _, statement := range []string{
 		"set allow_system_table_mods = on",
-		`create table pg_catalog.pg_dist_partition as
+		fmt.Sprintf(`create table pg_catalog.pg_dist_partition as
 			select oid::regclass as logicalrelid, 'h' as partmethod, 1 as colocationid
-			from pg_class where relnamespace = 'manifold'::regnamespace and relkind = 'r' and relname <> 'members'`,
+			from pg_class where relnamespace = 'manifold'::regnamespace and relkind = 'r' and relname <> all ('{%s}')`,
+			strings.Join(migrations.TablesOf(migrations.Local), ",")),
 		"grant select on pg_catalog.pg_dist_partition to public",
 		`create function pg_catalog.create_distributed_table(name regclass, by text, colocate_with text) returns void
 			language sql security definer as $$ insert into pg_dist_partition values (name, 'h', 1) $$`,
