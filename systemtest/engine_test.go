@@ -158,6 +158,9 @@ func engineModel(t *testing.T, at site, r *rand.Rand, o engineOptions, kill func
 	if trouble != nil {
 		w.run(func() error { return trouble.trouble(t.Context(), w.quit, subjects) })
 	}
+	// Every five kills, the number of appends between two kills doubles, up to sixteen times. A rebuild saves its
+	// progress every second, and on a busy machine the database would never run for so long.
+	kills := 0
 	for working := true; working; {
 		select {
 		case <-done:
@@ -172,11 +175,15 @@ func engineModel(t *testing.T, at site, r *rand.Rand, o engineOptions, kill func
 				}
 				continue
 			}
-			w.await(r.IntN(len(w.tenants)), 5+r.IntN(40))
+			w.await(r.IntN(len(w.tenants)), (5+r.IntN(40))<<min(kills/5, 4))
 			if w.quit.Err() == nil {
 				kill()
+				kills++
 			}
 		}
+	}
+	if kill != nil {
+		t.Logf("%d kills", kills)
 	}
 	w.finish() // the log against what was acknowledged
 	if t.Failed() {
