@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,22 +23,28 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// watched has the database of a process behind a network. It counts the events that the process reads from streams, and
-// reports the snapshots that are put.
+// watched has the database of a process behind a network. It watches what the process reads from streams, and reports
+// the snapshots that are put.
 type watched struct {
 	*Tables
 	db        pgtest.DB
 	events    atomic.Int64
+	lowest    atomic.Int64 // the lowest version that a read of a stream has started at
 	snapshots chan Snapshot
 }
 
 // watch counts events and reports snapshots in the network. Snapshots of streams whose key is "broken" fail.
 func (w *watched) watch(t testing.TB, network *pgtest.Network) {
 	t.Helper()
-	network.After("and e.stream_id = $2::text and e.stream_version", func(rows int) bool {
-		w.events.Add(int64(rows))
-		return true
-	})
+	w.lowest.Store(math.MaxInt64)
+	network.On(pgtest.Fault{Statement: "and e.stream_id = $2::text and e.stream_version", After: func(s *pgtest.Statement) bool {
+		w.events.Add(int64(s.Rows))
+		for from := pg.Int8Value(s.Params[2]); ; {
+			if was := w.lowest.Load(); from >= was || w.lowest.CompareAndSwap(was, from) {
+				return true
+			}
+		}
+	}})
 	network.On(pgtest.Fault{Statement: "insert into snapshots as s", Ended: func(s *pgtest.Statement) bool {
 		w.snapshots <- Snapshot{Stream: string(s.Params[1]), Tag: string(s.Params[2]), Version: pg.Int8Value(s.Params[3]), State: bytes.Clone(s.Params[4])}
 		return true

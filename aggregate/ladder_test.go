@@ -3,6 +3,7 @@ package aggregate
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -97,10 +98,10 @@ func TestAFoldContinuesFromTheSnapshotsOnItsWay(t *testing.T) {
 	}
 	_, err = super.Exec(t.Context(), "alter table manifold.snapshots drop constraint early")
 	must(t, err)
-	before := s.events.Load()
+	s.lowest.Store(math.MaxInt64) // not a count of events: a read of the fold before, cancelled, may still be answered
 	must(t, states.takeNewest(t.Context(), key, f))
-	if read := s.events.Load() - before; read != 6_000-kept[len(kept)-1] {
-		t.Errorf("after a snapshot at %d, %d of 6,000 events were read", kept[len(kept)-1], read)
+	if from := s.lowest.Load(); from != kept[len(kept)-1]+1 {
+		t.Errorf("after a snapshot at %d, events from %d on were read", kept[len(kept)-1], from)
 	}
 	if got := versionsOf(t, states, tenant, "sum-1"); !slices.Equal(got, rungsTo(6_000)) {
 		t.Errorf("the snapshots are at %d", got)
