@@ -46,7 +46,7 @@ func Examine(ctx context.Context, file string, environ []string, e service.Exten
 	d.ok("configuration", "read from %s", from)
 	defer d.close()
 	for _, check := range []func(context.Context){
-		d.listeners, d.issuers, d.logins, d.schema, d.synced, d.replicas, d.cluster, d.documents, d.definitions, d.projections, d.seals, d.events,
+		d.listeners, d.issuers, d.logins, d.schema, d.synced, d.replicas, d.cluster, d.documents, d.definitions, d.projections, d.seals, d.indexes, d.events,
 	} {
 		if ctx.Err() != nil {
 			d.fail("doctor", "it was interrupted", "run it again")

@@ -97,7 +97,7 @@ func TestDoctorOfTheHealthy(t *testing.T) {
 	}
 	for _, check := range []string{
 		"configuration", "login app", "login system", "login documents", "login retention", "database", "clock", "schema", "commits",
-		"documents default", "documents reports", "definitions", "projection counts", "seals", "events",
+		"documents default", "documents reports", "definitions", "projection counts", "seals", "indexes", "events",
 	} {
 		found(t, findings, check)
 	}
