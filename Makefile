@@ -68,15 +68,18 @@ test-sql:
 screenshots: postgresql ## take the screenshots of the console for the documentation again; see CONTRIBUTING.md
 	MANIFOLD_TEST_SCREENSHOTS=$(CURDIR)/docs/images/console MANIFOLD_TEST_CLIENTS=required $(GO) test -count=1 -timeout=30m -run='^TestConsoleScreenshots$$' -v ./systemtest
 
-# Skip long tests that use one goroutine, and those of MongoDB's second layout, which runs the code of the first. The
-# detector makes tests slow, so run no more at once than there are processors.
-RACESKIP    := ^TestConformanceOfLayout2$$|^TestConformance.*/^(Predicate|Order|Partition|Values)$$
-RACESKIP    := $(RACESKIP)|^Test(TheOperatorRedactsWhatCannotBeRead|ReadersStepOverUnreadableEvents|LiveProjectionsAreLimited|EvaluationIsBounded|ViewPipelineOfManyOverrides|.*ReadLittle|LineReader|ReadLines|Parts|Plans)$$
+# Long tests that use one goroutine, and those of MongoDB's second layout, which runs the code of the first, run without
+# the detector. It makes tests slow, so run no more at once than there are processors.
+UNRACED     := TheOperatorRedactsWhatCannotBeRead|ReadersStepOverUnreadableEvents|LiveProjectionsAreLimited|EvaluationIsBounded
+UNRACED     := $(UNRACED)|ViewPipelineOfManyOverrides|.*ReadLittle|LineReader|ReadLines|Parts|Plans
+RACESKIP    := ^Test($(UNRACED)|ConformanceOfLayout2)$$|^TestConformance.*/^(Predicate|Order|Partition|Values)$$
 RACESKIP    := $(RACESKIP)|^TestConformance.*/^Save$$/^a_document_that_cannot_be_kept
+# The packages with such tests, so that the others are not linked again.
+HASUNRACED   = $(filter $(RACED),$(addprefix $(MODULE)/,$(shell grep -rlE --include='*_test.go' '^func Test($(UNRACED)|Conformance.*)\>' * | xargs -n1 dirname | sort -u)))
 
 race: postgresql ## run the tests of the concurrent packages with the race detector, and those that it would slow down without
 	$(GO) test -race -skip='$(RACESKIP)' -timeout=30m -p=2 -parallel=$$(getconf _NPROCESSORS_ONLN) -vet=off -ldflags=-w $(RACED)
-	$(GO) test $(TESTFLAGS) -run='$(RACESKIP)' $(if $(SKIP),-skip='$(SKIP)') $(RACED)
+	$(GO) test $(TESTFLAGS) -run='$(RACESKIP)' $(if $(SKIP),-skip='$(SKIP)') $(HASUNRACED)
 
 fuzz: postgresql ## run every fuzz test for FUZZTIME (30s) each
 	@grep -rl --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
