@@ -67,7 +67,7 @@ func TestDeadLettersOfWebhooksAndEgressAreReported(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tenant := b.tenant(t)
-	from := domain.GroupDefinition{From: "start", Selection: domain.Selection{Categories: []string{"order"}}, BatchSize: 1, MaxInFlight: 1, MaxAttempts: 1}
+	from := domain.GroupDefinition{From: "start", Selection: domain.Selection{Categories: []string{"order"}}, AckTimeout: time.Minute, BatchSize: 1, MaxInFlight: 1, MaxAttempts: 1}
 	secret := webhook.Secret{ID: webhook.NewSecretID(), Key: []byte("key")}
 	_, _, err := b.store.PutWebhook(t.Context(), tenant, "mail", webhook.Definition{URL: "https://mail.example"}, from, 0, secret)
 	tablestest.Must(t, err)

@@ -112,9 +112,9 @@ func (s *suite) wantConsistent(t *testing.T, w worker, to int64) {
 // cuts saves batches whose connection ends after a drawn number of bytes, in either direction.
 func (s *suite) cuts(t *testing.T, build domain.Build, tenant domain.TenantID) {
 	p, w := s.behindProxy(t, build, tenant)
-	ctx := patiently(t)
 	to := int64(0)
 	for round := range s.times(16, 8) {
+		ctx := patiently(t) // a save may take half a minute until it is given up
 		to += 1 + rand.Int64N(30)
 		direction, maxBytes := proxy.ToServer, 400_000.0
 		if round%3 == 2 {
