@@ -71,7 +71,8 @@ screenshots: postgresql ## take the screenshots of the console for the documenta
 # Long tests that use one goroutine, and those of MongoDB's second layout, which runs the code of the first, run without
 # the detector. It makes tests slow, so run no more at once than there are processors.
 UNRACED     := TheOperatorRedactsWhatCannotBeRead|ReadersStepOverUnreadableEvents|LiveProjectionsAreLimited|EvaluationIsBounded
-UNRACED     := $(UNRACED)|ViewPipelineOfManyOverrides|.*ReadLittle|LineReader|ReadLines|Parts|Plans
+UNRACED     := $(UNRACED)|ViewPipelineOfManyOverrides|.*ReadLittle|LineReader|ReadLines|Parts|Plans|NoTextIsAFault|LimitsOfBodies|EventContractIsBounded
+UNRACED     := $(UNRACED)|PreviewsOfAggregatesAreBounded|DecidersDecideAsDefinitions|TrialsHaveBoundaries|PutChecksExpressionsForTags|BytesOfFloors
 RACESKIP    := ^Test($(UNRACED)|ConformanceOfLayout2)$$|^TestConformance.*/^(Predicate|Order|Partition|Values)$$
 RACESKIP    := $(RACESKIP)|^TestConformance.*/^Save$$/^a_document_that_cannot_be_kept
 # The packages with such tests, so that the others are not linked again.
