@@ -73,6 +73,8 @@ screenshots: postgresql ## take the screenshots of the console for the documenta
 UNRACED     := TheOperatorRedactsWhatCannotBeRead|ReadersStepOverUnreadableEvents|LiveProjectionsAreLimited|EvaluationIsBounded
 UNRACED     := $(UNRACED)|ViewPipelineOfManyOverrides|.*ReadLittle|LineReader|ReadLines|Parts|Plans|NoTextIsAFault|LimitsOfBodies|EventContractIsBounded
 UNRACED     := $(UNRACED)|PreviewsOfAggregatesAreBounded|DecidersDecideAsDefinitions|TrialsHaveBoundaries|PutChecksExpressionsForTags|BytesOfFloors
+# With the race detector, Go 1.26 may crash in the timers of a test with a clock of its own (testing/synctest).
+UNRACED     := $(UNRACED)|BacklogsTogetherLeaveRoomForAppends|AppendingForCountsTimeOnce
 RACESKIP    := ^Test($(UNRACED)|ConformanceOfLayout2)$$|^TestConformance.*/^(Predicate|Order|Partition|Values)$$
 RACESKIP    := $(RACESKIP)|^TestConformance.*/^Save$$/^a_document_that_cannot_be_kept
 # The packages with such tests, so that the others are not linked again.

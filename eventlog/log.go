@@ -59,7 +59,8 @@ type Log struct {
 	appendTimeout               time.Duration
 	writers                     writers
 	shared                      sharedCommits
-	inline                      Inline // may be nil
+	slow                        chan struct{} // has an element for each attempt under way of a slow tenant
+	inline                      Inline        // may be nil
 	heads                       *heads
 	replicas                    *replicas // nil: none
 	gaps                        gapSearches
@@ -80,6 +81,7 @@ func New(db *pg.DB, config Config) *Log {
 		appendTimeout:   cmp.Or(config.AppendTimeout, defaultAppendTimeout),
 		heads:           newHeads(),
 		shared:          newSharedCommits(int(db.App.Config().MaxConns)),
+		slow:            make(chan struct{}, max(1, db.App.Config().MaxConns/4)),
 		gaps:            gapSearches{running: make(map[domain.TenantID]*gapSearch), places: make(chan struct{}, gapSearchesAtOnce)},
 	}
 	s.appending, s.stopAppending = context.WithCancel(context.Background())

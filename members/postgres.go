@@ -20,7 +20,7 @@ const membersKept = time.Hour
 
 // Join removes every other member with this one's name: this process has started in its place.
 func (s *Postgres) Join(ctx context.Context, member Member) error {
-	if _, err := s.db.System.Exec(ctx, "delete from members m where m.name = $1 and m.member_id <> $2", member.Name, member.ID); err != nil {
+	if _, err := s.db.Heartbeats.Exec(ctx, "delete from members m where m.name = $1 and m.member_id <> $2", member.Name, member.ID); err != nil {
 		return pg.Unavailable(fmt.Errorf("announce a member: %w", err))
 	}
 	return nil
@@ -66,7 +66,7 @@ func (s *Postgres) Announce(ctx context.Context, member Member, within time.Dura
 		})
 	}
 	batch.Queue("commit")
-	if err := s.db.System.SendBatch(ctx, &batch).Close(); err != nil {
+	if err := s.db.Heartbeats.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, pg.Unavailable(fmt.Errorf("announce a member: %w", err))
 	}
 	return alive, nil
@@ -105,7 +105,7 @@ func scanMember(row pgx.CollectableRow) (Member, error) {
 func (s *Postgres) Members(ctx context.Context, within time.Duration) (alive []Member, err error) {
 	var batch pgx.Batch
 	queueMembers(&batch, within, &alive)
-	if err := s.db.System.SendBatch(ctx, &batch).Close(); err != nil {
+	if err := s.db.Heartbeats.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, pg.Unavailable(fmt.Errorf("list the members: %w", err))
 	}
 	return alive, nil
@@ -114,7 +114,7 @@ func (s *Postgres) Members(ctx context.Context, within time.Duration) (alive []M
 // Egresses returns what the members with a sign of life within the given time have reported about their egresses, in the
 // order in which the members started. Processes of earlier releases report nothing.
 func (s *Postgres) Egresses(ctx context.Context, within time.Duration) ([]domain.ProcessEgresses, error) {
-	rows, _ := s.db.System.Query(ctx, `
+	rows, _ := s.db.Heartbeats.Query(ctx, `
 		select m.member_id, m.name, m.egresses from members m
 		where m.egresses is not null and m.alive_at >= now() - make_interval(secs => $1) order by m.started_at, m.member_id`, within.Seconds())
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.ProcessEgresses, error) {
@@ -130,7 +130,7 @@ func (s *Postgres) Egresses(ctx context.Context, within time.Duration) ([]domain
 
 // Leave removes a member. Removing a member that does not exist is no error.
 func (s *Postgres) Leave(ctx context.Context, id domain.MemberID) error {
-	if _, err := s.db.System.Exec(ctx, "delete from members m where m.member_id = $1", id); err != nil {
+	if _, err := s.db.Heartbeats.Exec(ctx, "delete from members m where m.member_id = $1", id); err != nil {
 		return pg.Unavailable(fmt.Errorf("forget a member: %w", err))
 	}
 	return nil

@@ -12,6 +12,21 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
+// A process that has used up its other connections is still alive.
+func TestSignsOfLifeDoNotWaitForOtherWork(t *testing.T) {
+	t.Parallel()
+	s, _ := tablestest.Open(t)
+	for range s.System.Config().MaxConns {
+		conn, err := s.System.Acquire(t.Context())
+		tablestest.Must(t, err)
+		defer conn.Release()
+	}
+	alive, err := s.Announce(t.Context(), members.Member{ID: domain.NewMemberID(), Name: "host-1:8080"}, time.Minute, nil)
+	if err != nil || len(alive) != 1 {
+		t.Errorf("alive are %+v, %v", alive, err)
+	}
+}
+
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)

@@ -31,7 +31,7 @@ type Config struct {
 	AppURL       string
 	SystemURL    string
 	RetentionURL string
-	MaxConns     int // of the app login; 0: 16. System and retention get a quarter of it, at least two
+	MaxConns     int // of the app login; 0: 16. System and retention get a quarter of it, at least two, and signs of life one
 	Log          *slog.Logger
 	// Member identifies this process. Connections that listen for changes carry it in their names, so that other
 	// processes notice when this one is gone. Zero: they do not carry it.
@@ -45,6 +45,7 @@ type Config struct {
 // DB is Manifold's own database. All methods may be called concurrently.
 type DB struct {
 	App, System, Retention *pgxpool.Pool // by login
+	Heartbeats             *pgxpool.Pool // one connection of the system login for signs of life, which must not wait for other work
 	Log                    *slog.Logger
 	Distributed            bool // the tables are distributed over the nodes of a Citus cluster
 	Replicas               []*Replica
@@ -94,6 +95,7 @@ func open(ctx context.Context, config Config) (*DB, error) {
 		settings map[string]string
 	}{
 		{&db.System, "system", config.SystemURL, max(2, maxConns/4), nil}, // the first, which notices a cluster
+		{&db.Heartbeats, "system", config.SystemURL, 1, nil},
 		{&db.App, "app", config.AppURL, maxConns, AppSettings},
 		{&db.Retention, "retention", config.RetentionURL, max(2, maxConns/4), RetentionSettings},
 	} {
@@ -225,7 +227,7 @@ func newPool(ctx context.Context, url string, maxConns int, settings map[string]
 
 // Close closes all connections.
 func (db *DB) Close() {
-	for _, pool := range []*pgxpool.Pool{db.App, db.System, db.Retention} {
+	for _, pool := range []*pgxpool.Pool{db.App, db.System, db.Heartbeats, db.Retention} {
 		if pool != nil {
 			pool.Close()
 		}

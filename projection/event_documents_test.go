@@ -267,7 +267,7 @@ func TestDocumentsTooLargeTogether(t *testing.T) {
 	}
 	settle := func(p process, position int64) {
 		t.Helper()
-		if settled, err := p.catalog.AwaitSettled(t.Context(), tenant, "own.texts", position-1, time.Minute); err != nil || settled < position {
+		if settled, err := p.catalog.AwaitSettled(t.Context(), tenant, "own.texts", position-1, 5*time.Minute); err != nil || settled < position {
 			t.Fatalf("it has settled at %d, not at %d: %v", settled, position, err)
 		}
 	}
