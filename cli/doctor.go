@@ -16,9 +16,10 @@ func doctorCommand(extensions service.Extensions) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check everything that the service needs, and suggest fixes",
-		Long: `Check everything that the service needs, and suggest fixes: the configuration, the issuers of tokens, each login and its privileges, the schema,
-whether commits are synced, the nodes of a cluster, the clocks, each database of documents, the definitions, the shared
-projections, and whether events can be read.
+		Long: `Check everything that the service needs, and suggest fixes: the configuration, the issuers of tokens, each login and its
+privileges, the schema, whether commits are synced, the nodes of a cluster, the clocks, each database of documents, the
+definitions, the shared projections, whether logs are sealed, whether the indexes of the events have grown by bloat, and
+whether events can be read.
 
 Run it first if manifold serve does not start. It is safe beside running services: it only creates and drops a test table in
 each database of documents. The exit code is 1 if a check fails.`,

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Indexes of events without bloat take 260 to 350 bytes per event. Fewer events than leastEvents say little.
+// Indexes of events without bloat take 260 to 360 bytes per event. Fewer events than leastEvents say little.
 const (
 	maxIndexBytes = 600
 	leastEvents   = 100_000
