@@ -44,7 +44,7 @@ func TestMembers(t *testing.T) {
 		t.Errorf("both: %+v", alive)
 	}
 	admin := db.Pool(t, pgtest.RoleSuperuser, 1)
-	tenant := domain.NewTenantID()
+	tenant := tablestest.NewTenant(t, s)
 	_, err = admin.Exec(t.Context(), "insert into manifold.logs (tenant_id) values ($1), ($2)", tenant.String(), tenant.AuditLog().String())
 	tablestest.Must(t, err)
 	var tenants []domain.TenantID
