@@ -22,9 +22,10 @@ func TestTenantsWithoutAnswersLeaveConnections(t *testing.T) {
 	tablestest.Must(t, err)
 	release := sync.OnceFunc(func() { tx.Rollback(context.Background()) })
 	defer release()
+	var clients, failed sync.WaitGroup
+	defer clients.Wait()
 	quit, stop := context.WithCancel(t.Context())
 	defer stop()
-	var clients, failed sync.WaitGroup
 	stuck := make([]domain.TenantID, 8)
 	for i := range stuck {
 		stuck[i] = tablestest.NewTenant(t, s)

@@ -5,6 +5,9 @@ import (
 	"fmt"
 )
 
+// indexesCheck is the name of a check.
+const indexesCheck = "indexes"
+
 // Indexes of events without bloat take 260 to 360 bytes per event. Fewer events than leastEvents say little.
 const (
 	maxIndexBytes = 600
@@ -27,9 +30,6 @@ func (d *doctor) indexes(ctx context.Context) {
 	}
 	d.bloat(bytes, events)
 }
-
-// indexesCheck is the name of a check.
-const indexesCheck = "indexes"
 
 // bloat judges the size of the indexes of so many events.
 func (d *doctor) bloat(bytes, events int64) {
