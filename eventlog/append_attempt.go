@@ -129,7 +129,7 @@ type attempt struct {
 // that case, requests without an answer are still in the batch.
 func (a *attempt) run(ctx context.Context) (err error) {
 	s, b := a.w.store, a.batch
-	a.x, err = s.db.Pipeline(ctx, s.db.App)
+	a.x, err = s.db.App.Pipeline(ctx, a.w.tenant)
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func TestALostHeadIsLockedNextTime(t *testing.T) {
 
 	b.begin()
 	second := attempt{w: w, log: &w.log, batch: &b}
-	second.x, err = s.db.Pipeline(t.Context(), s.db.App)
+	second.x, err = s.db.App.Pipeline(t.Context(), tenant)
 	must(err)
 	release := sync.OnceFunc(second.x.Close)
 	defer release()

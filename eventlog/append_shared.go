@@ -169,7 +169,7 @@ func (c *sharedCommits) lead(ctx context.Context, together []*participant) {
 	s := together[0].w.store
 	ctx, cancel := context.WithTimeout(ctx, s.appendTimeout/4)
 	defer cancel()
-	x, err := s.db.Pipeline(ctx, s.db.App)
+	x, err := s.db.App.Pipeline(ctx, together[0].w.tenant)
 	if err != nil {
 		return
 	}

@@ -44,7 +44,6 @@ type writer struct {
 	// Used only by the running goroutine, or by the one that leads its attempt.
 	log        logState
 	aloneUntil time.Time // takes part in no shared transaction before
-	slowUntil  time.Time // shares a few connections with others until then
 }
 
 // enqueue puts a request into its tenant's queue and ensures that a goroutine processes the queue.
@@ -232,32 +231,6 @@ func (w *writer) gather() {
 	}
 }
 
-// slowFor is how long a tenant shares connections after an attempt that the database did not answer in time.
-const slowFor = time.Minute
-
-// commit makes an attempt. If the database does not answer it in time, it has held a connection all the while. That
-// happens to all tenants of a cluster's node that hangs, and without a limit they would hold all connections. So such
-// tenants share a quarter of the connections, until an attempt succeeds. A tenant that has waited for slowFor in vain
-// makes an attempt like the others.
-func (w *writer) commit(ctx context.Context, a *attempt) error {
-	if time.Now().Before(w.slowUntil) {
-		select {
-		case w.store.slow <- struct{}{}:
-			defer func() { <-w.store.slow }()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	err := w.store.shared.commit(ctx, a)
-	switch {
-	case err == nil:
-		w.slowUntil = time.Time{}
-	case ctx.Err() != nil && !a.since.IsZero(): // it had a connection
-		w.slowUntil = time.Now().Add(slowFor)
-	}
-	return err
-}
-
 // serve makes one attempt with the batch and the requests from the queue that fit into it. It returns two batches: the
 // first holds what it could neither write nor answer, the second is empty.
 func (w *writer) serve(b, next *batch) (*batch, *batch) {
@@ -266,7 +239,7 @@ func (w *writer) serve(b, next *batch) (*batch, *batch) {
 	defer cancel()
 	b.begin()
 	a := attempt{w: w, log: &w.log, batch: b, next: next}
-	err := w.commit(ctx, &a)
+	err := w.store.shared.commit(ctx, &a)
 	if err == nil && a.before != nil {
 		err = a.before(ctx)
 		if err == nil && len(b.requests) > 0 && b.requests[0].late(time.Now()) {

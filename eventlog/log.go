@@ -59,8 +59,7 @@ type Log struct {
 	appendTimeout               time.Duration
 	writers                     writers
 	shared                      sharedCommits
-	slow                        chan struct{} // has an element for each attempt under way of a slow tenant
-	inline                      Inline        // may be nil
+	inline                      Inline // may be nil
 	heads                       *heads
 	replicas                    *replicas // nil: none
 	gaps                        gapSearches
@@ -81,7 +80,6 @@ func New(db *pg.DB, config Config) *Log {
 		appendTimeout:   cmp.Or(config.AppendTimeout, defaultAppendTimeout),
 		heads:           newHeads(),
 		shared:          newSharedCommits(int(db.App.Config().MaxConns)),
-		slow:            make(chan struct{}, max(1, db.App.Config().MaxConns/4)),
 		gaps:            gapSearches{running: make(map[domain.TenantID]*gapSearch), places: make(chan struct{}, gapSearchesAtOnce)},
 	}
 	s.appending, s.stopAppending = context.WithCancel(context.Background())

@@ -31,7 +31,7 @@ func (e tagsOfEvent) all() []string {
 }
 
 // remove removes events with their tags, as retention does.
-func remove(ctx context.Context, retention *pgxpool.Pool, tenant domain.TenantID, positions []int64) error {
+func remove(ctx context.Context, retention *pg.Pool, tenant domain.TenantID, positions []int64) error {
 	return pgx.BeginTxFunc(ctx, retention, pgx.TxOptions{
 		BeginQuery: "begin isolation level repeatable read; set local manifold.tenant = '" + tenant.String() + "'",
 	}, func(tx pgx.Tx) error {

@@ -44,11 +44,12 @@ type Config struct {
 
 // DB is Manifold's own database. All methods may be called concurrently.
 type DB struct {
-	App, System, Retention *pgxpool.Pool // by login
-	Heartbeats             *pgxpool.Pool // one connection of the system login for signs of life, which must not wait for other work
-	Log                    *slog.Logger
-	Distributed            bool // the tables are distributed over the nodes of a Citus cluster
-	Replicas               []*Replica
+	App, Retention *Pool         // by login
+	System         *pgxpool.Pool // likewise
+	Heartbeats     *pgxpool.Pool // one connection of the system login for signs of life, which must not wait for other work
+	Log            *slog.Logger
+	Distributed    bool // the tables are distributed over the nodes of a Citus cluster
+	Replicas       []*Replica
 
 	// What has changed in this process. The payload is the tenant; domain.Everyone means any.
 	KeysChanged        Subscribers[domain.TenantID]
@@ -88,16 +89,16 @@ func open(ctx context.Context, config Config) (*DB, error) {
 	connected := false
 	distributed := map[string]string{}
 	for _, login := range []struct {
-		pool     **pgxpool.Pool
+		set      func(*pgxpool.Pool)
 		name     string
 		url      string
 		maxConns int
 		settings map[string]string
 	}{
-		{&db.System, "system", config.SystemURL, max(2, maxConns/4), nil}, // the first, which notices a cluster
-		{&db.Heartbeats, "system", config.SystemURL, 1, nil},
-		{&db.App, "app", config.AppURL, maxConns, AppSettings},
-		{&db.Retention, "retention", config.RetentionURL, max(2, maxConns/4), RetentionSettings},
+		{func(pool *pgxpool.Pool) { db.System = pool }, "system", config.SystemURL, max(2, maxConns/4), nil}, // the first, which notices a cluster
+		{func(pool *pgxpool.Pool) { db.Heartbeats = pool }, "system", config.SystemURL, 1, nil},
+		{func(pool *pgxpool.Pool) { db.App = shareOut(pool) }, "app", config.AppURL, maxConns, AppSettings},
+		{func(pool *pgxpool.Pool) { db.Retention = shareOut(pool) }, "retention", config.RetentionURL, max(2, maxConns/4), RetentionSettings},
 	} {
 		pool, err := OpenPool(ctx, login.url, login.maxConns, merge(login.settings, distributed), config.Connected)
 		if err != nil {
@@ -105,7 +106,8 @@ func open(ctx context.Context, config Config) (*DB, error) {
 		}
 		switch {
 		case err == nil:
-			*login.pool, connected = pool, true
+			login.set(pool)
+			connected = true
 			if pool == db.System {
 				if db.Distributed, err = migrations.IsDistributed(ctx, pool); err != nil {
 					db.Close()
@@ -227,7 +229,12 @@ func newPool(ctx context.Context, url string, maxConns int, settings map[string]
 
 // Close closes all connections.
 func (db *DB) Close() {
-	for _, pool := range []*pgxpool.Pool{db.App, db.System, db.Heartbeats, db.Retention} {
+	for _, pool := range []*Pool{db.App, db.Retention} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
+	for _, pool := range []*pgxpool.Pool{db.System, db.Heartbeats} {
 		if pool != nil {
 			pool.Close()
 		}
@@ -253,8 +260,13 @@ func (db *DB) Ping(ctx context.Context) error {
 
 // Under runs do in a read-committed transaction of pool with the tenant set, and commits it if do returns nil. It is
 // not for hot paths: begin, each statement of do, and commit take a round trip each.
-func Under(ctx context.Context, pool *pgxpool.Pool, tenant domain.TenantID, do func(pgx.Tx) error) error {
-	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{
+func Under(ctx context.Context, pool *Pool, tenant domain.TenantID, do func(pgx.Tx) error) error {
+	l, err := pool.lease(ctx, tenant)
+	if err != nil {
+		return Unavailable(err)
+	}
+	defer func() { l.end(err) }()
+	err = pgx.BeginTxFunc(ctx, l.Conn, pgx.TxOptions{
 		// SET takes no parameters. The tenant's canonical form contains only hexadecimal digits and dashes.
 		BeginQuery: "begin; set local manifold.tenant = '" + tenant.String() + "'",
 	}, do)

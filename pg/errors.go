@@ -71,6 +71,7 @@ const (
 	UniqueViolation = "23505" // a row's key is taken
 	Deadlock        = "40P01" // transactions waited for each other, and this one was rolled back
 	ReadOnly        = "25006" // the database is a standby
+	canceled        = "57014" // the statement took too long, or somebody has canceled it
 	outcomeUnknown  = "40003" // a proxy before the database does not know whether it was committed
 )
 

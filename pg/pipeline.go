@@ -39,6 +39,8 @@ var binary = []int16{1}
 // everything else from the connection's statement cache.
 type Pipeline struct {
 	pooled   *pgxpool.Conn
+	lease    *lease // nil: of a replica's pool
+	failed   error  // how the last Run or Receive has ended
 	conn     *pgconn.PgConn
 	pipeline *pgconn.Pipeline
 	waiting  []Sent
@@ -55,18 +57,20 @@ type Sent struct {
 	reached  func()                      // no result: called when all results before it have arrived
 }
 
-// Pipeline acquires a connection of pool. The pipeline ends when ctx ends.
-func (db *DB) Pipeline(ctx context.Context, pool *pgxpool.Pool) (*Pipeline, error) {
-	return startPipeline(ctx, pool)
-}
-
-func startPipeline(ctx context.Context, pool *pgxpool.Pool) (*Pipeline, error) {
-	pooled, err := pool.Acquire(ctx)
+// Pipeline waits for the tenant's turn, and for a connection. The pipeline ends when ctx ends.
+func (p *Pool) Pipeline(ctx context.Context, tenant domain.TenantID) (*Pipeline, error) {
+	l, err := p.lease(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
+	x := startPipeline(ctx, l.Conn)
+	x.lease = l
+	return x, nil
+}
+
+func startPipeline(ctx context.Context, pooled *pgxpool.Conn) *Pipeline {
 	conn := pooled.Conn().PgConn()
-	return &Pipeline{pooled: pooled, conn: conn, pipeline: conn.StartPipeline(ctx), waiting: make([]Sent, 0, 8)}, nil
+	return &Pipeline{pooled: pooled, conn: conn, pipeline: conn.StartPipeline(ctx), waiting: make([]Sent, 0, 8)}
 }
 
 // Begin opens a transaction under the tenant.
@@ -139,11 +143,20 @@ func (x *Pipeline) Run() error {
 func (x *Pipeline) SendOff() ([]Sent, error) {
 	waiting := x.waiting
 	x.waiting = waiting[len(waiting):]
-	return waiting, x.pipeline.Sync()
+	x.failed = x.pipeline.Sync()
+	return waiting, x.failed
 }
 
 // Receive reads the answers of a SendOff.
 func (x *Pipeline) Receive(waiting []Sent) error {
+	x.failed = x.receive(waiting)
+	if x.failed == nil && x.lease != nil {
+		x.lease.answered()
+	}
+	return x.failed
+}
+
+func (x *Pipeline) receive(waiting []Sent) error {
 	var failed error
 	for _, a := range waiting {
 		if a.reached != nil {
@@ -211,6 +224,7 @@ func (x *Pipeline) Abandon() { x.conn.Conn().Close() }
 
 // Close returns the connection to the pool. It rolls an open transaction back.
 func (x *Pipeline) Close() {
+	failed := x.failed
 	if !x.conn.IsClosed() && x.conn.TxStatus() != 'I' {
 		x.waiting = x.waiting[:0]
 		x.Send(&rollbackStatement, nil, nil)
@@ -221,7 +235,11 @@ func (x *Pipeline) Close() {
 	if x.pipeline.Close() != nil {
 		x.Abandon()
 	}
-	x.pooled.Release()
+	if x.lease == nil {
+		x.pooled.Release()
+		return
+	}
+	x.lease.end(failed)
 }
 
 // Query is one statement of a transaction that takes one round trip.
@@ -296,14 +314,15 @@ func (db *DB) repeat(ctx context.Context, begin *Statement, tenant domain.Tenant
 
 // Once runs the queries in one transaction under the tenant, on one connection of the app login, without retries.
 func (db *DB) Once(ctx context.Context, begin *Statement, tenant domain.TenantID, queries []Query) error {
-	return runOnce(ctx, db.App, begin, tenant, queries)
-}
-
-func runOnce(ctx context.Context, pool *pgxpool.Pool, begin *Statement, tenant domain.TenantID, queries []Query) error {
-	x, err := startPipeline(ctx, pool)
+	x, err := db.App.Pipeline(ctx, tenant)
 	if err != nil {
 		return err
 	}
+	return x.runOnce(begin, tenant, queries)
+}
+
+// runOnce runs the queries in one transaction, and closes the pipeline.
+func (x *Pipeline) runOnce(begin *Statement, tenant domain.TenantID, queries []Query) error {
 	defer x.Close()
 	x.beginBy(begin, tenant)
 	for _, q := range queries {

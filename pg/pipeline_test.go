@@ -3,7 +3,6 @@ package pg_test
 import (
 	"testing"
 
-	"github.com/manifold-es/manifold/migrations"
 	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
@@ -12,14 +11,13 @@ import (
 // Where the first fails, so does the second.
 func TestTransactionsInFlightOnANewConnection(t *testing.T) {
 	t.Parallel()
-	s, db := tablestest.Open(t)
+	s, _ := tablestest.Open(t)
 	tenant := tablestest.NewTenant(t, s)
-	pool := db.Pool(t, migrations.RoleApp, 1)
 	bad := pg.Statement{Name: "bad", SQL: "select 1 / $1::int"}
 	zero := [][]byte{{0, 0, 0, 0}}
 	for _, fails := range []bool{false, true} {
-		pool.Reset()
-		x, err := (&pg.DB{}).Pipeline(t.Context(), pool)
+		s.DB.App.Reset()
+		x, err := s.DB.App.Pipeline(t.Context(), tenant)
 		tablestest.Must(t, err)
 		x.Begin(tenant)
 		if fails {

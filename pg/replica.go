@@ -71,7 +71,11 @@ func (r *Replica) Close() { r.pool.Close() }
 // soon, it returns ErrReplicaBusy.
 func (r *Replica) Read(ctx context.Context, tenant domain.TenantID, queries ...Query) error {
 	return r.Use(ctx, tenant, replicaTime, func(ctx context.Context, pool *pgxpool.Pool) error {
-		return runOnce(ctx, pool, &snapshotStatement, tenant, queries)
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		return startPipeline(ctx, conn).runOnce(&snapshotStatement, tenant, queries)
 	})
 }
 

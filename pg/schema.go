@@ -43,7 +43,7 @@ func (db *DB) checkDistribution(ctx context.Context) error {
 	if !db.Distributed {
 		return nil
 	}
-	for name, login := range map[string]*pgxpool.Pool{"system": db.System, "app": db.App, "retention": db.Retention} {
+	for name, login := range map[string]*pgxpool.Pool{"system": db.System, "app": db.App.Pool, "retention": db.Retention.Pool} {
 		problem, err := migrations.PropagationProblem(ctx, login)
 		if err != nil {
 			return fmt.Errorf("check the settings: %w", Unavailable(err))

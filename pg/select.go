@@ -24,7 +24,7 @@ func Select[T any](ctx context.Context, pool *pgxpool.Pool, what string, scan pg
 }
 
 // SelectUnder returns the rows of a query in a transaction under the tenant.
-func SelectUnder[T any](ctx context.Context, pool *pgxpool.Pool, tenant domain.TenantID, what string, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
+func SelectUnder[T any](ctx context.Context, pool *Pool, tenant domain.TenantID, what string, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
 	err = Under(ctx, pool, tenant, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, sql, args...)
 		if found, err = pgx.CollectRows(rows, scan); err != nil {
@@ -36,7 +36,7 @@ func SelectUnder[T any](ctx context.Context, pool *pgxpool.Pool, tenant domain.T
 }
 
 // SelectOneUnder returns the only row of a query in a transaction under the tenant; ok is false if there is none.
-func SelectOneUnder[T any](ctx context.Context, pool *pgxpool.Pool, tenant domain.TenantID, what string, scan pgx.RowToFunc[T], sql string, args ...any) (found T, ok bool, err error) {
+func SelectOneUnder[T any](ctx context.Context, pool *Pool, tenant domain.TenantID, what string, scan pgx.RowToFunc[T], sql string, args ...any) (found T, ok bool, err error) {
 	err = Under(ctx, pool, tenant, func(tx pgx.Tx) error {
 		found, ok, err = SelectOne(ctx, tx, what, scan, sql, args...)
 		return err
@@ -58,7 +58,7 @@ func SelectOne[T any](ctx context.Context, tx pgx.Tx, what string, scan pgx.RowT
 }
 
 // ExecUnder executes a statement in a transaction under the tenant, and returns how many rows it has changed.
-func ExecUnder(ctx context.Context, pool *pgxpool.Pool, tenant domain.TenantID, what, sql string, args ...any) (changed int64, err error) {
+func ExecUnder(ctx context.Context, pool *Pool, tenant domain.TenantID, what, sql string, args ...any) (changed int64, err error) {
 	err = Under(ctx, pool, tenant, func(tx pgx.Tx) error {
 		changed, err = Exec(ctx, tx, what, sql, args...)
 		return err

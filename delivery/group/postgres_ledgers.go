@@ -244,7 +244,7 @@ type ledgerSave struct {
 
 // make sends the change. sent is false if nothing of it can have reached the database.
 func (l *ledgerSave) make(ctx context.Context, s *Postgres) (sent bool, err error) {
-	x, err := s.db.Pipeline(ctx, s.db.App)
+	x, err := s.db.App.Pipeline(ctx, l.tenant)
 	if err != nil {
 		return false, err
 	}
@@ -259,7 +259,7 @@ func (l *ledgerSave) make(ctx context.Context, s *Postgres) (sent bool, err erro
 // first, which waits for the lost transaction; if that transaction runs later, it finds another revision. If settle
 // returns neither known nor an error, the outcome can no longer be determined.
 func (l *ledgerSave) settle(ctx context.Context, s *Postgres) (known bool, err error) {
-	x, err := s.db.Pipeline(ctx, s.db.App)
+	x, err := s.db.App.Pipeline(ctx, l.tenant)
 	if err != nil {
 		return false, err
 	}
