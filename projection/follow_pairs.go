@@ -80,6 +80,7 @@ type pair struct {
 	gone                      bool // this process no longer follows it
 	retryRequested            bool // while it was running, a retry of its faulted event was requested
 	retriesFault              bool // its next turn, or the running one, tries the event before which it has stopped
+	stalled                   bool // with pairRunning: its tenant was stalled when the turn began
 }
 
 // live returns the build that the pair should follow, as far as this process knows.

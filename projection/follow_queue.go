@@ -6,13 +6,17 @@ import "container/list"
 // as many turns in a row as its weight, and then goes to the end of the line. Its turns go round robin by its pairs. So
 // between two turns of a waiting tenant, each other tenant gets at most its weight in turns, however many projections
 // they have. A tenant that has as many turns under way as its ceiling allows is passed over until one of them ends.
+// Stalled tenants together have at most stalledMost turns under way, so that they leave workers to the others.
 //
 // The runner's lock guards its fields.
 type queue struct {
-	ceiling int // of tenants without a specific one; 0: none
-	tenants map[*tenant]*queuedTenant
-	ring    list.List // of *queuedTenant: tenants that may have a turn, the next one in front
-	waiting int       // pairs, including those held back by a ceiling
+	ceiling     int // of tenants without a specific one; 0: none
+	stalledMost int // at least 1
+	tenants     map[*tenant]*queuedTenant
+	ring        list.List // of *queuedTenant: tenants that may have a turn, the next one in front
+	heldBack    list.List // of *queuedTenant: stalled tenants, the one that has waited longest in front
+	stalled     int       // turns under way of tenants that were stalled when the turn began
+	waiting     int       // pairs, including those held back by a ceiling
 }
 
 // queuedTenant is a tenant in a queue.
@@ -21,7 +25,8 @@ type queuedTenant struct {
 	pairs   fifo
 	left    int // turns left before it goes to the end of the line; 0: as many as its weight
 	running int // its turns under way at this database
-	place   *list.Element
+	line    *list.List
+	place   *list.Element // in line
 }
 
 // push puts a pair last among its tenant's.
@@ -42,14 +47,22 @@ func (q *queue) push(p *pair) {
 // admit lines up a tenant that waits for a turn and is below its ceiling. A tenant with turns left in its round goes to
 // the front: its last pair may just have finished one.
 func (q *queue) admit(t *queuedTenant) {
+	if t.line == &q.heldBack && !t.tenant.stalled {
+		q.leave(t)
+	}
 	switch {
 	case t.place != nil || t.pairs.len() == 0 || !q.belowCeiling(t):
+	case t.tenant.stalled && !q.hasStalledPlace():
+		t.line, t.place = &q.heldBack, q.heldBack.PushBack(t)
 	case t.left > 0:
-		t.place = q.ring.PushFront(t)
+		t.line, t.place = &q.ring, q.ring.PushFront(t)
 	default:
-		t.place = q.ring.PushBack(t)
+		t.line, t.place = &q.ring, q.ring.PushBack(t)
 	}
 }
+
+// hasStalledPlace reports whether another turn of a stalled tenant may begin.
+func (q *queue) hasStalledPlace() bool { return q.stalled < q.stalledMost }
 
 // belowCeiling reports whether another of the tenant's pairs may run. The tenant's own ceiling counts for all databases
 // together, the configured one for each database.
@@ -64,11 +77,21 @@ func (q *queue) belowCeiling(t *queuedTenant) bool {
 // there is none.
 func (q *queue) pop(wants func(*pair) bool) *pair {
 	for {
+		if longest := q.heldBack.Front(); longest != nil && q.hasStalledPlace() {
+			t := longest.Value.(*queuedTenant)
+			q.leave(t)
+			q.admit(t)
+		}
 		front := q.ring.Front()
 		if front == nil {
 			return nil
 		}
 		t := front.Value.(*queuedTenant)
+		if t.tenant.stalled && !q.hasStalledPlace() {
+			q.leave(t)
+			q.admit(t)
+			continue
+		}
 		var next *pair
 		if q.belowCeiling(t) {
 			for next == nil && t.pairs.len() > 0 {
@@ -86,6 +109,9 @@ func (q *queue) pop(wants func(*pair) bool) *pair {
 		if t.left <= 0 {
 			t.left = max(1, t.tenant.share.Weight)
 		}
+		if next.stalled = t.tenant.stalled; next.stalled {
+			q.stalled++
+		}
 		t.left--
 		t.running++
 		t.tenant.running++
@@ -97,16 +123,21 @@ func (q *queue) pop(wants func(*pair) bool) *pair {
 	}
 }
 
-// done ends a turn from pop. A pair that wants another turn is pushed before.
-func (q *queue) done(of *tenant) {
-	t := q.tenants[of]
+// done ends a pair's turn from pop. A pair that wants another turn is pushed before.
+func (q *queue) done(p *pair) {
+	t := q.tenants[p.tenant]
 	t.running--
-	of.running--
+	p.tenant.running--
+	if p.stalled {
+		p.stalled = false
+		q.stalled--
+	}
 	q.admit(t)
 	q.forget(t)
 }
 
-// reconsider lines up a tenant whose ceiling was raised, or that has fallen below it at another database.
+// reconsider lines up a tenant that is no longer stalled, whose ceiling was raised, or that has fallen below it at
+// another database.
 func (q *queue) reconsider(of *tenant) {
 	if t := q.tenants[of]; t != nil {
 		q.admit(t)
@@ -115,8 +146,8 @@ func (q *queue) reconsider(of *tenant) {
 
 func (q *queue) leave(t *queuedTenant) {
 	if t.place != nil {
-		q.ring.Remove(t.place)
-		t.place = nil
+		t.line.Remove(t.place)
+		t.line, t.place = nil, nil
 	}
 }
 
@@ -129,7 +160,9 @@ func (q *queue) forget(t *queuedTenant) {
 }
 
 // hasReady reports whether a pair may have a turn at once, given a free worker.
-func (q *queue) hasReady() bool { return q.ring.Len() > 0 }
+func (q *queue) hasReady() bool {
+	return q.ring.Len() > 0 || q.heldBack.Len() > 0 && q.hasStalledPlace()
+}
 
 // wouldRun reports whether ending one of the tenant's turns would let another pair have one.
 func (q *queue) wouldRun(of *tenant) bool {

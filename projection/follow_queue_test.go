@@ -9,14 +9,15 @@ import (
 )
 
 // The queue against random pushes, turns, and changes of shares:
-//   - while a tenant waits, every other one gets at most its weight in turns before it gets one,
-//   - a tenant never has more turns under way than its ceiling,
+//   - while a tenant waits, every other one gets at most its weight in turns before it gets one, unless one of the two is
+//     stalled,
+//   - a tenant never has more turns under way than its ceiling, nor do all stalled ones than theirs,
 //   - nothing is given to a pair twice, nothing is lost, and whoever may have a turn gets one,
 //   - a tenant's turns go round by its pairs.
 func TestQueueIsFair(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		q := queue{ceiling: rapid.IntRange(0, 3).Draw(t, "ceiling")}
+		q := queue{ceiling: rapid.IntRange(0, 3).Draw(t, "ceiling"), stalledMost: rapid.IntRange(1, 2).Draw(t, "stalled turns")}
 		workers := rapid.IntRange(1, 4).Draw(t, "workers")
 		tenants := make([]*tenant, rapid.IntRange(1, 5).Draw(t, "tenants"))
 		var pairs []*pair
@@ -26,8 +27,11 @@ func TestQueueIsFair(t *testing.T) {
 				pairs = append(pairs, &pair{tenant: tenants[i]})
 			}
 		}
+		stalled := 0
 		room := func(of *tenant, running int) bool {
 			switch {
+			case of.stalled && stalled >= q.stalledMost:
+				return false
 			case of.share.Ceiling > 0:
 				return running < of.share.Ceiling
 			case q.ceiling > 0:
@@ -90,12 +94,21 @@ func TestQueueIsFair(t *testing.T) {
 				waiting[p.tenant] = waiting[p.tenant][1:]
 				delete(since, p.tenant)
 				for waits, turns := range since {
+					if waits.stalled || p.stalled {
+						continue
+					}
 					if turns[p.tenant]++; turns[p.tenant] > p.tenant.share.Weight {
 						t.Fatalf("a tenant of weight %d had %d turns while %p waited", p.tenant.share.Weight, turns[p.tenant], waits)
 					}
 				}
 				running[p], p.state = true, pairRunning
 				under[p.tenant]++
+				if p.tenant.stalled != p.stalled {
+					t.Fatal("a turn does not count as one of a stalled tenant")
+				}
+				if p.stalled {
+					stalled++
+				}
 			},
 			"end": func(t *rapid.T) {
 				if len(running) == 0 {
@@ -114,7 +127,14 @@ func TestQueueIsFair(t *testing.T) {
 					push(p)
 				}
 				under[p.tenant]--
-				q.done(p.tenant)
+				if p.stalled {
+					stalled--
+				}
+				if is := rapid.Bool().Draw(t, "stalled"); is != p.tenant.stalled {
+					p.tenant.stalled = is
+					delete(since, p.tenant)
+				}
+				q.done(p)
 			},
 			"share": func(t *rapid.T) {
 				of := rapid.SampledFrom(tenants).Draw(t, "tenant")

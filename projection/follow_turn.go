@@ -31,6 +31,7 @@ type turn struct {
 	*Runner
 	pair         *pair
 	pool         *workerPool
+	began        time.Time
 	build        liveBuild // live when the turn began
 	readsAtStart int       // projectionReads then
 	head         int64     // the log's head, as known then
@@ -66,6 +67,10 @@ var (
 	errAhead     = errors.New("the documents contain events that the log has lost")
 )
 
+// stalledAfter is how long a turn takes at least that fails because a database does not answer. Its tenant is stalled
+// until a turn succeeds: all stalled tenants share a quarter of the workers.
+const stalledAfter = 5 * time.Second
+
 // runTurn gives a pair its turn.
 func (r *Runner) runTurn(ctx context.Context, p *pair) {
 	t := r.beginTurn(p)
@@ -93,7 +98,13 @@ func (r *Runner) runTurn(ctx context.Context, p *pair) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t.end(end, err)
+	stalled := end == turnFailed && time.Since(t.began) >= stalledAfter
+	changed := stalled != p.tenant.stalled
+	p.tenant.stalled = stalled
 	r.finishTurn(t.pool, p)
+	if changed {
+		r.reconsider(p.tenant)
+	}
 }
 
 // beginTurn returns nil if the pair should not have its turn here: it is gone, or its documents have moved to another
@@ -101,14 +112,14 @@ func (r *Runner) runTurn(ctx context.Context, p *pair) {
 func (r *Runner) beginTurn(p *pair) *turn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := &turn{Runner: r, pair: p, pool: p.pool, build: r.live(p), readsAtStart: r.projectionReads, head: p.tenant.head}
+	t := &turn{Runner: r, pair: p, pool: p.pool, began: time.Now(), build: r.live(p), readsAtStart: r.projectionReads, head: p.tenant.head}
 	if p.gone || t.build.database != t.pool.database {
 		p.state = pairIdle
 		r.enqueue(p) // in the pool of its documents' database now, or none
 		r.finishTurn(t.pool, p)
 		return nil
 	}
-	p.lastTurn = time.Now().UnixNano()
+	p.lastTurn = t.began.UnixNano()
 	t.retriesFault = p.retriesFault
 	if p.build != t.build.number {
 		p.restart(t.build.number)

@@ -20,7 +20,7 @@ type workerPool struct {
 func (r *Runner) pool(database string) *workerPool {
 	pool := r.pools[database]
 	if pool == nil {
-		pool = &workerPool{database: database, ready: queue{ceiling: r.config.Ceiling}}
+		pool = &workerPool{database: database, ready: queue{ceiling: r.config.Ceiling, stalledMost: max(1, r.config.Workers/4)}}
 		r.pools[database] = pool
 	}
 	return pool
@@ -61,7 +61,7 @@ func (r *Runner) nextPair(pool *workerPool) *pair {
 // finishTurn ends the turn of a pair from nextPair. The caller holds the lock, and has put the pair into its next
 // state.
 func (r *Runner) finishTurn(pool *workerPool, p *pair) {
-	pool.ready.done(p.tenant)
+	pool.ready.done(p)
 	r.dispatch(pool)
 	if p.tenant.share.Ceiling > 0 {
 		// The tenant may have been at its ceiling in other pools.
