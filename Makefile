@@ -9,8 +9,9 @@ VERSION   ?= 14 18
 TESTFLAGS ?= -timeout=30m -p=2 -vet=off -ldflags=-w
 # What `make test` tests. systemtest takes longest, so it starts first.
 PACKAGES  ?= ./systemtest ./...
-# Packages in which goroutines share state.
-RACE      ?= ^$(MODULE)/(aggregate|api(/.*)?|audit|auth(/.*)?|budget|cli/doctor|client|delivery/.*|drivers/.*|embedded|erasure(/.*)?|eventlog|fairshare|limits|listen|members|outbox.*|pg|projection(/.*)?|rebuild|retention|schema|seal|service|signing|tables|tenant|upcasting|usage)$$
+# Packages in which goroutines share state. Others, whose state is in a database, run with the detector as part of
+# service only.
+RACE      ?= ^$(MODULE)/(aggregate|api(/.*)?|budget|client|delivery/.*|drivers|eventlog|fairshare|limits|listen|members|outbox|pg|projection(/.*)?|rebuild|seal|service)$$
 
 # The packages with the log's SQL, the slow ones first, without their longest tests, which depend on our code more than
 # on the server's version: faults, kills and models. And tests of the whole service, one of which crashes PostgreSQL.
@@ -18,8 +19,9 @@ SQL         := ./drivers/postgres ./delivery/group ./delivery/webhook ./delivery
 SQLSKIP     := ^Test(Faults|GroupsUnderKills|LedgerInvariants|GroupModel|LostConnectionsUnderLoadSaveOnce|VeryMany.*)$$
 SQLSYSTEM   := ^Test(EveryLoginInSQL|SavesLostInACrash|DeletedTenant)$$
 
-# The packages that CI tests with the race detector, and the others, without those above.
+# The packages that CI tests with the race detector, those with SQL that it does not, and all others.
 RACED        = $(shell $(GO) list ./... | grep -E '$(RACE)')
+UNRACEDSQL   = $(filter-out $(RACED:$(MODULE)/%=./%),$(SQL))
 OTHERS       = $(filter-out $(SQL:./%=$(MODULE)/%) $(MODULE)/systemtest $(RACED),$(shell $(GO) list ./...))
 
 MODULE      := github.com/manifold-es/manifold
@@ -31,7 +33,7 @@ PROSE       := openapi.yaml asyncapi.yaml README.md CHANGELOG.md CONTRIBUTING.md
 NESTED      := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod examples/*/go.mod))
 
 .DEFAULT_GOAL := help
-.PHONY: help dev build test test-postgresql test-engines test-sql screenshots race fuzz generate drift lint check release postgresql clean
+.PHONY: help dev build test test-postgresql test-engines test-sql test-unraced-sql screenshots race fuzz generate drift lint check release postgresql clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +66,9 @@ test-engines: postgresql ## run every test with MongoDB, Citus, NATS, Kafka, and
 test-sql:
 	$(GO) test $(TESTFLAGS) -skip='$(SQLSKIP)' $(SQL)
 	$(GO) test $(TESTFLAGS) -run='$(SQLSYSTEM)' ./systemtest
+
+test-unraced-sql:
+	$(MAKE) --no-print-directory test-sql SQL='$(UNRACEDSQL)' SQLSKIP=none
 
 screenshots: postgresql ## take the screenshots of the console for the documentation again; see CONTRIBUTING.md
 	MANIFOLD_TEST_SCREENSHOTS=$(CURDIR)/docs/images/console MANIFOLD_TEST_CLIENTS=required $(GO) test -count=1 -timeout=30m -run='^TestConsoleScreenshots$$' -v ./systemtest
