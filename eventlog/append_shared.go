@@ -3,6 +3,7 @@ package eventlog
 import (
 	"bytes"
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -59,8 +60,12 @@ type participant struct {
 }
 
 // newSharedCommits returns the sharedCommits of a Log with so many connections. With more of them, the database is
-// likely to have more processors.
-func newSharedCommits(connections int) sharedCommits {
+// likely to have more processors. In a distributed database nobody shares: a transaction on several nodes is committed in
+// two phases, and waits for the slowest node.
+func newSharedCommits(connections int, distributed bool) sharedCommits {
+	if distributed {
+		return sharedCommits{from: math.MaxInt, most: 1}
+	}
 	return sharedCommits{from: max(2, connections/4), most: max(2, connections/8)}
 }
 

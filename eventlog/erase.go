@@ -53,10 +53,7 @@ const EraseAtOnce = 20
 // reports true for the SQLSTATE of the error, a concurrent transaction held the same rows: retry. The error is
 // domain.CodeNotFound if the log no longer exists.
 func (s *Log) Erase(ctx context.Context, tenant domain.TenantID, e Erasing, positions []int64, before, after func(tx pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, s.db.Retention, pgx.TxOptions{
-		// See Retag.
-		BeginQuery: fmt.Sprintf("begin; set local manifold.tenant = '%s'; set local lock_timeout = %d", tenant, retagLockTimeout.Milliseconds()),
-	}, func(tx pgx.Tx) error {
+	return pg.UnderWith(ctx, s.db.Retention, tenant, pg.TxOptions{LockTimeout: retagLockTimeout}, func(tx pgx.Tx) error {
 		if err := before(tx); err != nil {
 			return err
 		}

@@ -1,6 +1,10 @@
 package eventlog
 
-import "github.com/manifold-es/manifold/domain"
+import (
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
 
 // Waiting returns how many requests stand in the tenant's queue: those that no batch has taken yet.
 func (s *Log) Waiting(tenant domain.TenantID) int {
@@ -14,3 +18,6 @@ func (s *Log) Waiting(tenant domain.TenantID) int {
 	defer w.mu.Unlock()
 	return len(w.queue)
 }
+
+// SetPreparedFor changes how long a log of a cluster may have an older head. It must be called before Listen sees one.
+func (s *Log) SetPreparedFor(d time.Duration) { s.preparedFor = d }

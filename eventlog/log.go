@@ -57,6 +57,7 @@ type Log struct {
 	tracer                      *tracing.Tracer // may be nil
 	queueBytes, totalQueueBytes int64
 	appendTimeout               time.Duration
+	preparedFor                 time.Duration // see preparedFor
 	writers                     writers
 	shared                      sharedCommits
 	inline                      Inline // may be nil
@@ -79,7 +80,8 @@ func New(db *pg.DB, config Config) *Log {
 		totalQueueBytes: cmp.Or(config.TotalQueueBytes, defaultTotalQueueBytes),
 		appendTimeout:   cmp.Or(config.AppendTimeout, defaultAppendTimeout),
 		heads:           newHeads(),
-		shared:          newSharedCommits(int(db.App.Config().MaxConns)),
+		shared:          newSharedCommits(int(db.App.Config().MaxConns), db.Distributed),
+		preparedFor:     preparedFor,
 		gaps:            gapSearches{running: make(map[domain.TenantID]*gapSearch), places: make(chan struct{}, gapSearchesAtOnce)},
 	}
 	s.appending, s.stopAppending = context.WithCancel(context.Background())

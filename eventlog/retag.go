@@ -91,10 +91,7 @@ const retagLockTimeout = 200 * time.Millisecond
 // forgotten what they remembered of tags. If pg.Busy reports true for the SQLSTATE of the error, a concurrent transaction
 // held the same rows: retry. The error is domain.CodeNotFound if the log no longer exists.
 func (s *Log) Retag(ctx context.Context, tenant domain.TenantID, events []Retagging, also func(tx pgx.Tx, done Retagged) error) error {
-	return pgx.BeginTxFunc(ctx, s.db.Retention, pgx.TxOptions{
-		// SET takes no parameters. The tenant's canonical form contains only hexadecimal digits and dashes.
-		BeginQuery: fmt.Sprintf("begin; set local manifold.tenant = '%s'; set local lock_timeout = %d", tenant, retagLockTimeout.Milliseconds()),
-	}, func(tx pgx.Tx) error {
+	return pg.UnderWith(ctx, s.db.Retention, tenant, pg.TxOptions{LockTimeout: retagLockTimeout}, func(tx pgx.Tx) error {
 		// The next append fails to move the head, because the batch that it knows is no longer the last one.
 		moved, err := pg.Exec(ctx, tx, "lock the log", "update logs as l set last_batch = $2 where l.tenant_id = $1", tenant, [16]byte(domain.NewEventID()))
 		if err != nil {

@@ -29,6 +29,11 @@ const (
 	headsWait   = 10 * time.Second      // for the answer to a notice or a poll, because a connection may die silently
 )
 
+// preparedFor is how long a log of a cluster may have an older head than it had before. If a transaction spans nodes and
+// a worker is killed between its two phases, it is committed, but the worker shows that only when Citus has found the
+// prepared transaction (citus.recover_2pc_interval, a minute by default).
+const preparedFor = 3 * time.Minute
+
 // heads notifies waiting readers that a log has moved: readers in this process at once, and other processes by notices.
 // Its method run must be running.
 type heads struct {
@@ -134,7 +139,7 @@ func parseHeads(payload string) (heads []domain.Head, ok bool) {
 // goroutines, including the writers. Listen blocks until ctx ends, and then returns nil.
 //
 // Listen returns an error if a log has gone back, since this process then remembers events that no longer exist. It
-// finds out within seconds after it has connected to the database again.
+// finds out within seconds after it has connected to the database again; on a cluster, within minutes.
 func (s *Log) Listen(ctx context.Context, wake func(domain.Head)) error {
 	known := knownHeads{wake: wake, positions: make(map[domain.TenantID]int64)}
 	defer s.heads.here.Add(known.moved)()
@@ -166,6 +171,7 @@ func (s *Log) Listen(ctx context.Context, wake func(domain.Head)) error {
 	ticker := time.NewTicker(headsPoll)
 	defer ticker.Stop()
 	var looked time.Time
+	behind := make(map[domain.TenantID]time.Time) // when a log was first seen before its known position
 	for {
 		all := false
 		select {
@@ -192,7 +198,17 @@ func (s *Log) Listen(ctx context.Context, wake func(domain.Head)) error {
 		}
 		looked = began
 		for _, head := range heads {
-			if position := before[head.Tenant]; head.Position < position {
+			position := before[head.Tenant]
+			switch since, seen := behind[head.Tenant]; {
+			case head.Position >= position:
+				if all {
+					delete(behind, head.Tenant)
+				}
+			case s.db.Distributed && (!seen || began.Sub(since) < s.preparedFor):
+				if looked = (time.Time{}); !seen {
+					behind[head.Tenant] = began
+				}
+			default:
 				return fmt.Errorf("the log of tenant %s has gone back from position %d to %d: the database was restored, or has failed over to a replica without its newest events. "+
 					"This process remembers events that no longer exist, and must be started again; then rebuild projections whose documents are in other databases", head.Tenant, position, head.Position)
 			}

@@ -167,6 +167,7 @@ func TestHeads(t *testing.T) {
 func TestListenEndsIfALogGoesBack(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
+	s.SetPreparedFor(0)
 	tenant, other := domain.NewTenantID(), domain.NewTenantID()
 	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.None, 5))
 	tablestest.Append(t, s, other, tablestest.Counted("order-1", domain.None, 5))
@@ -194,4 +195,36 @@ func TestListenEndsIfALogGoesBack(t *testing.T) {
 	if appended.Position != 4 {
 		t.Errorf("the next append is at %d", appended.Position)
 	}
+}
+
+// On a cluster, a log may have an older head until Citus has found a prepared transaction.
+func TestListenWaitsForPreparedTransactions(t *testing.T) {
+	t.Parallel()
+	s, db := tablestest.Open(t)
+	s.DB.Distributed = true
+	tenant := domain.NewTenantID()
+	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.None, 5))
+	woken, ended := make(chan domain.Head, 100), make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { ended <- s.Listen(ctx, func(head domain.Head) { woken <- head }) }()
+	tablestest.Receive(t, woken, "the head")
+	super := db.Pool(t, pgtest.RoleSuperuser, 1)
+	for _, head := range []int{3, 5} {
+		_, err := super.Exec(t.Context(), "update manifold.logs set head = $1 where tenant_id = $2", head, [16]byte(tenant))
+		tablestest.Must(t, err)
+		_, err = super.Exec(t.Context(), "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()")
+		tablestest.Must(t, err)
+		select {
+		case err := <-ended:
+			t.Fatalf("Listen ends with %v", err)
+		case <-time.After(3 * time.Second):
+		}
+	}
+	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.Any, 1))
+	if head := tablestest.Receive(t, woken, "the next head"); head.Position != 6 {
+		t.Errorf("the next head is %d", head.Position)
+	}
+	cancel()
+	tablestest.Must(t, tablestest.Receive(t, ended, "the end"))
 }

@@ -97,8 +97,8 @@ func open(ctx context.Context, config Config) (*DB, error) {
 	}{
 		{func(pool *pgxpool.Pool) { db.System = pool }, "system", config.SystemURL, max(2, maxConns/4), nil}, // the first, which notices a cluster
 		{func(pool *pgxpool.Pool) { db.Heartbeats = pool }, "system", config.SystemURL, 1, nil},
-		{func(pool *pgxpool.Pool) { db.App = shareOut(pool) }, "app", config.AppURL, maxConns, AppSettings},
-		{func(pool *pgxpool.Pool) { db.Retention = shareOut(pool) }, "retention", config.RetentionURL, max(2, maxConns/4), RetentionSettings},
+		{func(pool *pgxpool.Pool) { db.App = shareOut(pool, db.Distributed) }, "app", config.AppURL, maxConns, AppSettings},
+		{func(pool *pgxpool.Pool) { db.Retention = shareOut(pool, db.Distributed) }, "retention", config.RetentionURL, max(2, maxConns/4), RetentionSettings},
 	} {
 		pool, err := OpenPool(ctx, login.url, login.maxConns, merge(login.settings, distributed), config.Connected)
 		if err != nil {
@@ -261,14 +261,41 @@ func (db *DB) Ping(ctx context.Context) error {
 // Under runs do in a read-committed transaction of pool with the tenant set, and commits it if do returns nil. It is
 // not for hot paths: begin, each statement of do, and commit take a round trip each.
 func Under(ctx context.Context, pool *Pool, tenant domain.TenantID, do func(pgx.Tx) error) error {
+	return UnderWith(ctx, pool, tenant, TxOptions{}, do)
+}
+
+// TxOptions changes a transaction of UnderWith.
+type TxOptions struct {
+	OneSnapshot bool          // all statements see one snapshot; changing a row that has changed since fails, see Busy
+	LockTimeout time.Duration // of each statement, in whole milliseconds; 0: that of the login
+}
+
+// UnderWith is Under with options.
+func UnderWith(ctx context.Context, pool *Pool, tenant domain.TenantID, options TxOptions, do func(pgx.Tx) error) error {
 	l, err := pool.lease(ctx, tenant)
 	if err != nil {
 		return Unavailable(err)
 	}
 	defer func() { l.end(err) }()
-	err = pgx.BeginTxFunc(ctx, l.Conn, pgx.TxOptions{
-		// SET takes no parameters. The tenant's canonical form contains only hexadecimal digits and dashes.
-		BeginQuery: "begin; set local manifold.tenant = '" + tenant.String() + "'",
-	}, do)
+	begin := "begin"
+	if options.OneSnapshot {
+		begin += " isolation level repeatable read"
+	}
+	// SET takes no parameters. The tenant's canonical form contains only hexadecimal digits and dashes.
+	settings := "set local manifold.tenant = '" + tenant.String() + "'"
+	if options.LockTimeout > 0 {
+		settings += fmt.Sprintf("; set local lock_timeout = %d", options.LockTimeout.Milliseconds())
+	}
+	if pool.distributed {
+		// Citus sends the whole text of a SET to the workers. With the begin, they would log a warning for each transaction.
+		err = pgx.BeginTxFunc(ctx, l.Conn, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
+			if _, err := tx.Conn().PgConn().Exec(ctx, settings).ReadAll(); err != nil {
+				return err
+			}
+			return do(tx)
+		})
+		return Unavailable(err)
+	}
+	err = pgx.BeginTxFunc(ctx, l.Conn, pgx.TxOptions{BeginQuery: begin + "; " + settings}, do)
 	return Unavailable(err)
 }

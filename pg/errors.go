@@ -27,7 +27,7 @@ func Unavailable(err error) error {
 		return CannotServe("the database cannot be reached; try again later", err)
 	}
 	if native, ok := errors.AsType[*pgconn.PgError](err); ok {
-		if isTransient(native.Code) || lostWorker(native) {
+		if isTransient(native.Code) || lostWorker(native) || lostCommit(native) {
 			return CannotServe("the database cannot serve now; try again later", err)
 		}
 	}
@@ -41,6 +41,12 @@ func Unavailable(err error) error {
 // it has rolled back. Citus reports that as an internal error.
 func lostWorker(err *pgconn.PgError) bool {
 	return err.Code == "XX000" && strings.HasPrefix(err.Message, "failure on connection marked as essential")
+}
+
+// lostCommit reports whether a cluster's coordinator has got no answer from a worker to a commit, and so does not know
+// whether the worker has committed. Citus reports that as an internal error, too.
+func lostCommit(err *pgconn.PgError) bool {
+	return err.Code == "XX000" && strings.HasPrefix(err.Message, "could not commit transaction for shard")
 }
 
 // isTransient reports whether a SQLSTATE says that the server cannot serve now, but may later.
@@ -90,7 +96,7 @@ func Busy(state string) bool {
 // any other error that follows a commit, the outcome of the transaction is unknown.
 func Refused(err error) bool {
 	native, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && native.SeverityUnlocalized == "ERROR" && native.Code != outcomeUnknown
+	return ok && native.SeverityUnlocalized == "ERROR" && native.Code != outcomeUnknown && !lostCommit(native)
 }
 
 // Disconnected reports whether err says that a connection broke, so that a new one may succeed.

@@ -29,6 +29,8 @@ type Pool struct {
 	shares  *fairshare.Budget // a connection each, of all tenants
 	stalled *fairshare.Budget // a connection each, of stalled tenants
 
+	distributed bool
+
 	mu      sync.Mutex
 	tenants map[domain.TenantID]*tenantCalls // with calls under way, and those that are stalled
 }
@@ -40,14 +42,15 @@ type tenantCalls struct {
 	unanswered bool      // the call that ended last
 }
 
-func shareOut(pool *pgxpool.Pool) *Pool {
+func shareOut(pool *pgxpool.Pool, distributed bool) *Pool {
 	conns := int64(pool.Config().MaxConns)
-	quarter := max(1, conns/4)
+	quarter := conns / 4
 	return &Pool{
-		Pool:    pool,
-		shares:  fairshare.New("connections", conns, max(1, conns-quarter)),
-		stalled: fairshare.New("connections of stalled tenants", quarter, max(1, quarter/2)),
-		tenants: make(map[domain.TenantID]*tenantCalls),
+		Pool:        pool,
+		shares:      fairshare.New("connections", conns, conns-quarter),
+		stalled:     fairshare.New("connections of stalled tenants", max(1, quarter), max(1, quarter/2)),
+		distributed: distributed,
+		tenants:     make(map[domain.TenantID]*tenantCalls),
 	}
 }
 

@@ -203,10 +203,7 @@ func (s *Postgres) FindRetained(ctx context.Context, tenant domain.TenantID, ste
 // inOneSnapshot runs do in a transaction of the retention login whose statements see one snapshot. If it changes a row
 // that another transaction has changed since, pg.Busy reports true for the SQLSTATE of the error.
 func (s *Postgres) inOneSnapshot(ctx context.Context, tenant domain.TenantID, do func(pgx.Tx) error) error {
-	return pg.Unavailable(pgx.BeginTxFunc(ctx, s.db.Retention, pgx.TxOptions{
-		// See under.
-		BeginQuery: "begin isolation level repeatable read; set local manifold.tenant = '" + tenant.String() + "'",
-	}, do))
+	return pg.UnderWith(ctx, s.db.Retention, tenant, pg.TxOptions{OneSnapshot: true}, do)
 }
 
 // judge examines the next slice and decides about its events.
