@@ -204,7 +204,11 @@ func (a *attempt) land(f *flight, err error) error {
 		log.forgetAll()
 	}
 	s := a.w.store
-	s.heads.moved(head)
+	if s.db.Distributed && log.folds != nil {
+		s.confirm(head)
+	} else {
+		s.heads.moved(head)
+	}
 	if s.observer.Appended != nil {
 		s.observer.Appended(rows, requests, time.Since(f.began))
 	}

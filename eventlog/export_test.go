@@ -1,10 +1,6 @@
 package eventlog
 
-import (
-	"time"
-
-	"github.com/manifold-es/manifold/domain"
-)
+import "github.com/manifold-es/manifold/domain"
 
 // Waiting returns how many requests stand in the tenant's queue: those that no batch has taken yet.
 func (s *Log) Waiting(tenant domain.TenantID) int {
@@ -19,5 +15,5 @@ func (s *Log) Waiting(tenant domain.TenantID) int {
 	return len(w.queue)
 }
 
-// SetPreparedFor changes how long a log of a cluster may have an older head. It must be called before Listen sees one.
-func (s *Log) SetPreparedFor(d time.Duration) { s.preparedFor = d }
+// Confirm lets readers know of a head when the database shows it.
+func (s *Log) Confirm(head domain.Head) { s.confirm(head) }

@@ -57,7 +57,6 @@ type Log struct {
 	tracer                      *tracing.Tracer // may be nil
 	queueBytes, totalQueueBytes int64
 	appendTimeout               time.Duration
-	preparedFor                 time.Duration // see preparedFor
 	writers                     writers
 	shared                      sharedCommits
 	inline                      Inline // may be nil
@@ -81,7 +80,6 @@ func New(db *pg.DB, config Config) *Log {
 		appendTimeout:   cmp.Or(config.AppendTimeout, defaultAppendTimeout),
 		heads:           newHeads(),
 		shared:          newSharedCommits(int(db.App.Config().MaxConns), db.Distributed),
-		preparedFor:     preparedFor,
 		gaps:            gapSearches{running: make(map[domain.TenantID]*gapSearch), places: make(chan struct{}, gapSearchesAtOnce)},
 	}
 	s.appending, s.stopAppending = context.WithCancel(context.Background())

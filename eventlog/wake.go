@@ -29,23 +29,19 @@ const (
 	headsWait   = 10 * time.Second      // for the answer to a notice or a poll, because a connection may die silently
 )
 
-// preparedFor is how long a log of a cluster may have an older head than it had before. If a transaction spans nodes and
-// a worker is killed between its two phases, it is committed, but the worker shows that only when Citus has found the
-// prepared transaction (citus.recover_2pc_interval, a minute by default).
-const preparedFor = 3 * time.Minute
-
 // heads notifies waiting readers that a log has moved: readers in this process at once, and other processes by notices.
 // Its method run must be running.
 type heads struct {
 	here pg.Subscribers[domain.Head]
 
-	mu      sync.Mutex
-	pending map[domain.TenantID]int64
-	unsent  chan struct{} // has an element while pending is not empty
+	mu          sync.Mutex
+	pending     map[domain.TenantID]int64
+	unsent      chan struct{}             // has an element while pending is not empty
+	unconfirmed map[domain.TenantID]int64 // see confirm
 }
 
 func newHeads() *heads {
-	return &heads{pending: make(map[domain.TenantID]int64), unsent: make(chan struct{}, 1)}
+	return &heads{pending: make(map[domain.TenantID]int64), unsent: make(chan struct{}, 1), unconfirmed: make(map[domain.TenantID]int64)}
 }
 
 // moved is called by the writers after each commit.
@@ -58,6 +54,51 @@ func (h *heads) moved(head domain.Head) {
 	case h.unsent <- struct{}{}:
 	default:
 	}
+}
+
+// confirmFor limits how long confirm looks for a head, and confirmPause is the time between two looks.
+const (
+	confirmFor   = 5 * time.Minute
+	confirmPause = 250 * time.Millisecond
+)
+
+// confirm calls moved for a head as soon as a read of the database shows it. On a cluster, an append with inline documents
+// on another node is committed in two phases. If a worker is killed between them, the append is acknowledged, but readers
+// do not see its events until Citus repairs that (citus.recover_2pc_interval, a minute by default). A reader that knew the
+// head would take the events for events of others, and skip them.
+func (s *Log) confirm(head domain.Head) {
+	h := s.heads
+	h.mu.Lock()
+	_, looking := h.unconfirmed[head.Tenant]
+	h.unconfirmed[head.Tenant] = max(h.unconfirmed[head.Tenant], head.Position)
+	h.mu.Unlock()
+	if looking {
+		return
+	}
+	s.announcing.Go(func() {
+		ctx, cancel := context.WithTimeout(s.appending, confirmFor)
+		defer cancel()
+		for reported := int64(0); ; {
+			seen, err := s.Head(ctx, head.Tenant)
+			if err == nil && seen.Position > reported {
+				reported = seen.Position
+				h.moved(seen)
+			}
+			h.mu.Lock()
+			ended := ctx.Err() != nil || err == nil && (seen.Position == 0 || seen.Position >= h.unconfirmed[head.Tenant])
+			if ended {
+				delete(h.unconfirmed, head.Tenant)
+			}
+			h.mu.Unlock()
+			if ended {
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(confirmPause):
+			}
+		}
+	})
 }
 
 // run sends notices until ctx ends, and then sends the remaining ones.
@@ -139,7 +180,7 @@ func parseHeads(payload string) (heads []domain.Head, ok bool) {
 // goroutines, including the writers. Listen blocks until ctx ends, and then returns nil.
 //
 // Listen returns an error if a log has gone back, since this process then remembers events that no longer exist. It
-// finds out within seconds after it has connected to the database again; on a cluster, within minutes.
+// finds out within seconds after it has connected to the database again.
 func (s *Log) Listen(ctx context.Context, wake func(domain.Head)) error {
 	known := knownHeads{wake: wake, positions: make(map[domain.TenantID]int64)}
 	defer s.heads.here.Add(known.moved)()
@@ -171,7 +212,6 @@ func (s *Log) Listen(ctx context.Context, wake func(domain.Head)) error {
 	ticker := time.NewTicker(headsPoll)
 	defer ticker.Stop()
 	var looked time.Time
-	behind := make(map[domain.TenantID]time.Time) // when a log was first seen before its known position
 	for {
 		all := false
 		select {
@@ -198,17 +238,7 @@ func (s *Log) Listen(ctx context.Context, wake func(domain.Head)) error {
 		}
 		looked = began
 		for _, head := range heads {
-			position := before[head.Tenant]
-			switch since, seen := behind[head.Tenant]; {
-			case head.Position >= position:
-				if all {
-					delete(behind, head.Tenant)
-				}
-			case s.db.Distributed && (!seen || began.Sub(since) < s.preparedFor):
-				if looked = (time.Time{}); !seen {
-					behind[head.Tenant] = began
-				}
-			default:
+			if position := before[head.Tenant]; head.Position < position {
 				return fmt.Errorf("the log of tenant %s has gone back from position %d to %d: the database was restored, or has failed over to a replica without its newest events. "+
 					"This process remembers events that no longer exist, and must be started again; then rebuild projections whose documents are in other databases", head.Tenant, position, head.Position)
 			}

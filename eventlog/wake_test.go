@@ -167,7 +167,6 @@ func TestHeads(t *testing.T) {
 func TestListenEndsIfALogGoesBack(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
-	s.SetPreparedFor(0)
 	tenant, other := domain.NewTenantID(), domain.NewTenantID()
 	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.None, 5))
 	tablestest.Append(t, s, other, tablestest.Counted("order-1", domain.None, 5))
@@ -197,34 +196,33 @@ func TestListenEndsIfALogGoesBack(t *testing.T) {
 	}
 }
 
-// On a cluster, a log may have an older head until Citus has found a prepared transaction.
-func TestListenWaitsForPreparedTransactions(t *testing.T) {
+// A head is not reported before readers can see it.
+func TestHeadsAreConfirmed(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)
-	s.DB.Distributed = true
+	other := tablestest.OpenAgain(t, db) // whose appends only the database knows of
 	tenant := domain.NewTenantID()
-	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.None, 5))
-	woken, ended := make(chan domain.Head, 100), make(chan error, 1)
+	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.None, 1))
+	woken := make(chan domain.Head, 100)
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() { ended <- s.Listen(ctx, func(head domain.Head) { woken <- head }) }()
-	tablestest.Receive(t, woken, "the head")
-	super := db.Pool(t, pgtest.RoleSuperuser, 1)
-	for _, head := range []int{3, 5} {
-		_, err := super.Exec(t.Context(), "update manifold.logs set head = $1 where tenant_id = $2", head, [16]byte(tenant))
-		tablestest.Must(t, err)
-		_, err = super.Exec(t.Context(), "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()")
-		tablestest.Must(t, err)
+	listening := make(chan error, 1)
+	go func() { listening <- s.Listen(ctx, func(head domain.Head) { woken <- head }) }()
+	if head := tablestest.Receive(t, woken, "the head"); head.Position != 1 {
+		t.Fatalf("the head is %d", head.Position)
+	}
+	s.Confirm(domain.Head{Tenant: tenant, Position: 2})
+	s.Confirm(domain.Head{Tenant: tenant, Position: 3})
+	for position := int64(2); position <= 3; position++ {
 		select {
-		case err := <-ended:
-			t.Fatalf("Listen ends with %v", err)
-		case <-time.After(3 * time.Second):
+		case head := <-woken:
+			t.Fatalf("position %d is reported before the event is there", head.Position)
+		case <-time.After(time.Second):
+		}
+		tablestest.Append(t, other, tenant, tablestest.Counted("order-1", domain.Any, 1))
+		if head := tablestest.Receive(t, woken, "the next head"); head.Position != position {
+			t.Errorf("position %d is reported, want %d", head.Position, position)
 		}
 	}
-	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.Any, 1))
-	if head := tablestest.Receive(t, woken, "the next head"); head.Position != 6 {
-		t.Errorf("the next head is %d", head.Position)
-	}
 	cancel()
-	tablestest.Must(t, tablestest.Receive(t, ended, "the end"))
+	tablestest.Must(t, tablestest.Receive(t, listening, "the end"))
 }

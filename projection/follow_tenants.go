@@ -14,7 +14,7 @@ type tenant struct {
 	share             domain.Share
 	followedElsewhere bool // another process follows its projections
 	running           int  // its turns under way, at all databases
-	stalled           bool // its last turn got no answer for stalledAfter
+	stalled           bool // its last turn has failed after stalledAfter without an answer
 	own               []*followed
 }
 

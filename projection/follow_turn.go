@@ -31,7 +31,7 @@ type turn struct {
 	*Runner
 	pair         *pair
 	pool         *workerPool
-	began        time.Time
+	heard        time.Time // when it began, or has folded a batch
 	build        liveBuild // live when the turn began
 	readsAtStart int       // projectionReads then
 	head         int64     // the log's head, as known then
@@ -67,7 +67,7 @@ var (
 	errAhead     = errors.New("the documents contain events that the log has lost")
 )
 
-// stalledAfter is how long a turn takes at least that fails because a database does not answer. Its tenant is stalled
+// stalledAfter is how long a turn folds nothing before it fails because a database does not answer. Its tenant is stalled
 // until a turn succeeds: all stalled tenants share a quarter of the workers.
 const stalledAfter = 5 * time.Second
 
@@ -98,7 +98,7 @@ func (r *Runner) runTurn(ctx context.Context, p *pair) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t.end(end, err)
-	stalled := end == turnFailed && time.Since(t.began) >= stalledAfter
+	stalled := end == turnFailed && time.Since(t.heard) >= stalledAfter
 	changed := stalled != p.tenant.stalled
 	p.tenant.stalled = stalled
 	r.finishTurn(t.pool, p)
@@ -112,14 +112,14 @@ func (r *Runner) runTurn(ctx context.Context, p *pair) {
 func (r *Runner) beginTurn(p *pair) *turn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := &turn{Runner: r, pair: p, pool: p.pool, began: time.Now(), build: r.live(p), readsAtStart: r.projectionReads, head: p.tenant.head}
+	t := &turn{Runner: r, pair: p, pool: p.pool, heard: time.Now(), build: r.live(p), readsAtStart: r.projectionReads, head: p.tenant.head}
 	if p.gone || t.build.database != t.pool.database {
 		p.state = pairIdle
 		r.enqueue(p) // in the pool of its documents' database now, or none
 		r.finishTurn(t.pool, p)
 		return nil
 	}
-	p.lastTurn = t.began.UnixNano()
+	p.lastTurn = t.heard.UnixNano()
 	t.retriesFault = p.retriesFault
 	if p.build != t.build.number {
 		p.restart(t.build.number)

@@ -92,6 +92,9 @@ func (t *turn) foldBatches(ctx context.Context, replay *Replay) (turnEnd, error)
 		}
 		t.reportBatch(batch, time.Since(arrived))
 		t.traceBatch(batch, arrived, err)
+		if err == nil {
+			t.heard = time.Now()
+		}
 		if err == nil && !p.faultChecked {
 			p.faultChecked, err = t.clearOldFault(ctx, replay.at.seen)
 		}
