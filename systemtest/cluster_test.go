@@ -87,26 +87,3 @@ func TestKillWorkerOfAClusterRepeatedly(t *testing.T) {
 		load.check(t, w)
 	}
 }
-
-// A worker of a cluster stops answering, while its connections stay open. As soon as the first calls have timed out, other
-// tenants append and receive, and their projections continue. When the worker answers again, everything continues without
-// a restart of the service. No acknowledged event is missing, and none is duplicated.
-func TestHangingWorkerOfACluster(t *testing.T) {
-	db := pgtest.Database(t)
-	victim := db.Workers(t)[0]
-	w := newAppends(t, services{serve(t, db)})
-	loads, _, others := runClusterLoads(t, w, db, victim.Port)
-	awaitAppends(t, w, loads, 20)
-	hung := time.Now()
-	resume := victim.Hang(t)
-	<-time.After(40 * time.Second) // a statement has 30
-	awaitOthers(t, w, others)
-	t.Logf("other tenants continued %s after the worker had stopped to answer", time.Since(hung))
-	resume()
-	awaitAppends(t, w, loads, 20)
-	w.end()
-	w.all.Wait()
-	for _, load := range loads {
-		load.check(t, w)
-	}
-}
