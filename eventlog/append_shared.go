@@ -60,8 +60,8 @@ type participant struct {
 }
 
 // newSharedCommits returns the sharedCommits of a Log with so many connections. With more of them, the database is
-// likely to have more processors. In a distributed database nobody shares: a transaction on several nodes is committed in
-// two phases, and waits for the slowest node.
+// likely to have more processors. In a distributed database, tenants do not share: a transaction on several nodes is
+// committed in two phases, and waits for the slowest node.
 func newSharedCommits(connections int, distributed bool) sharedCommits {
 	if distributed {
 		return sharedCommits{from: math.MaxInt, most: 1}

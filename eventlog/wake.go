@@ -41,7 +41,10 @@ type heads struct {
 }
 
 func newHeads() *heads {
-	return &heads{pending: make(map[domain.TenantID]int64), unsent: make(chan struct{}, 1), unconfirmed: make(map[domain.TenantID]int64)}
+	return &heads{
+		pending: make(map[domain.TenantID]int64), unsent: make(chan struct{}, 1),
+		unconfirmed: make(map[domain.TenantID]int64),
+	}
 }
 
 // moved is called by the writers after each commit.
@@ -62,10 +65,10 @@ const (
 	confirmPause = 250 * time.Millisecond
 )
 
-// confirm calls moved for a head as soon as a read of the database shows it. On a cluster, an append with inline documents
-// on another node is committed in two phases. If a worker is killed between them, the append is acknowledged, but readers
-// do not see its events until Citus repairs that (citus.recover_2pc_interval, a minute by default). A reader that knew the
-// head would take the events for events of others, and skip them.
+// confirm calls moved for a head as soon as a read of the database shows it. On a cluster, an append with inline
+// documents on another node is committed in two phases. If a worker is killed between them, the append is acknowledged,
+// but readers see its events only after Citus has repaired that (citus.recover_2pc_interval, a minute by default). A
+// reader that knew the head would assume that these positions have no events for it, and skip them.
 func (s *Log) confirm(head domain.Head) {
 	h := s.heads
 	h.mu.Lock()

@@ -31,7 +31,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// After an error that leaves it open whether a transaction was committed, nobody may treat it as rolled back.
+// A transaction whose outcome is unknown must not be treated as rolled back.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -118,13 +118,18 @@ func (l *lease) end(err error) {
 	defer p.mu.Unlock()
 	calls := p.tenants[l.tenant]
 	calls.underWay--
-	switch state := SQLState(err); {
-	case err == nil, state != "" && state != canceled:
-		calls.heard, calls.unanswered = now, false
-	case errors.Is(err, context.DeadlineExceeded), now.Sub(calls.heard) >= stalledAfter:
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), noAnswer(err) && now.Sub(calls.heard) >= stalledAfter:
 		calls.unanswered = true
+	case !noAnswer(err):
+		calls.heard, calls.unanswered = now, false
 	}
 	if calls.underWay == 0 && !calls.unanswered {
 		delete(p.tenants, l.tenant)
 	}
+}
+
+// noAnswer reports whether a call ended with err without an answer. Errors of the caller follow an answer.
+func noAnswer(err error) bool {
+	return errors.Is(err, context.Canceled) || Disconnected(err) || SQLState(err) == canceled
 }

@@ -2,6 +2,7 @@ package pg_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -139,6 +140,25 @@ func TestStalledTenantsShareAQuarterOfTheConnections(t *testing.T) {
 		}
 	}
 	hang(t, pool, stalled[0], 6, 6).end()
+}
+
+// An error of the caller follows an answer, and so does one of PostgreSQL.
+func TestErrorsAreAnswers(t *testing.T) {
+	t.Parallel()
+	pool, newTenant := openPool(t, 8)
+	tenant := newTenant()
+	for _, statement := range []string{"select", "select 1 / 0"} {
+		misses(t, pool, tenant)
+		err := pg.Under(t.Context(), pool, tenant, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(t.Context(), statement); err != nil {
+				return err
+			}
+			return errors.New("the caller has found something wrong")
+		})
+		if err == nil || pool.IsStalled(tenant) {
+			t.Errorf("%s: the tenant is stalled although a call was answered, %v", statement, err)
+		}
+	}
 }
 
 // A call that is still under way makes its tenant stalled, until another call of the tenant is answered.
