@@ -43,16 +43,11 @@ const absentKept = 1000
 // lookUpTimeout limits one look-up. A look-up may serve several requests and therefore outlives each of them.
 const lookUpTimeout = 10 * time.Second
 
-// maxLookUps is how many look-ups run at the same time. It limits the store's connections that made-up tokens can use,
-// since anyone can send them.
-const maxLookUps = 2
-
 // Keys authenticates tokens and caches the keys it has recently seen. Forget removes them from the cache. All methods
 // are safe for concurrent use.
 type Keys struct {
 	config  Config
 	flights singleflight.Group
-	lookUps chan struct{} // one element per running look-up
 
 	mu         sync.Mutex
 	generation uint64 // counts calls of Forget; answers to look-ups from before the last call are not cached
@@ -94,7 +89,7 @@ func NewKeys(config Config) (*Keys, error) {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
-	k := &Keys{config: config, lookUps: make(chan struct{}, maxLookUps), uses: map[keyName]struct{}{}}
+	k := &Keys{config: config, uses: map[keyName]struct{}{}}
 	var err error
 	if k.present, err = lru.New[keyName, entry](config.Kept); err != nil {
 		return nil, fmt.Errorf("keys remembered: %w", err)
@@ -263,26 +258,12 @@ func (k *Keys) recall(name keyName) (found entry, ok bool, generation uint64) {
 	return found, ok && k.config.now().Before(found.until), k.generation
 }
 
-// beginLookUp waits until it may query the store. If it succeeds, the caller must call done afterwards.
-func (k *Keys) beginLookUp(ctx context.Context) (done func(), err error) {
-	select {
-	case k.lookUps <- struct{}{}:
-		return func() { <-k.lookUps }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for other look-ups of keys: %w", ctx.Err())
-	}
-}
-
 // lookUp queries the store and caches the answer, unless Forget was called meanwhile.
 func (k *Keys) lookUp(ctx context.Context, name keyName, generation uint64) (entry, error) {
-	done, err := k.beginLookUp(ctx)
-	if err != nil {
-		return entry{}, err
-	}
-	defer done()
 	asked := k.config.now()
 	found := entry{found: true, until: asked.Add(k.config.TTL)}
 	cache, other := k.present, k.absent
+	var err error
 	if (name.id == KeyID{}) {
 		found.tenant, err = k.config.Store.tenantState(ctx, name.tenant)
 	} else {

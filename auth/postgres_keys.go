@@ -182,8 +182,8 @@ func (s *Postgres) Keys(ctx context.Context, tenant domain.TenantID, after KeyID
 // Key returns a key, even a revoked one, and the state of its tenant, or domain.CodeNotFound if there is none.
 func (s *Postgres) Key(ctx context.Context, tenant domain.TenantID, id KeyID) (APIKey, domain.TenantState, error) {
 	var state domain.TenantState
-	rows, _ := s.db.System.Query(ctx, readKey, tenant, id)
-	key, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (APIKey, error) { return scanKey(row, &state) })
+	key, err := pg.LookUp(ctx, s.db.Foreground, tenant, func(row pgx.CollectableRow) (APIKey, error) { return scanKey(row, &state) },
+		readKey, tenant, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return APIKey{}, "", noKey(id)
 	}
@@ -195,7 +195,7 @@ func (s *Postgres) Key(ctx context.Context, tenant domain.TenantID, id KeyID) (A
 
 // tenantState returns the state of a tenant, or domain.CodeNotFound if there is none.
 func (s *Postgres) tenantState(ctx context.Context, of domain.TenantID) (state domain.TenantState, err error) {
-	err = s.db.System.QueryRow(ctx, readState, of).Scan(&state)
+	state, err = pg.LookUp(ctx, s.db.Foreground, of, pgx.RowTo[domain.TenantState], readState, of)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", tenant.NotFound(of)
 	}

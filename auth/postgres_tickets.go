@@ -45,20 +45,22 @@ func (s *Postgres) CreateTicket(ctx context.Context, ticket Ticket, life time.Du
 }
 
 // Ticket returns a ticket that has not expired, or domain.CodeNotFound if there is none.
-func (s *Postgres) Ticket(ctx context.Context, tenant domain.TenantID, id TicketID) (ticket Ticket, err error) {
-	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
-		ticket = Ticket{Tenant: tenant, ID: id}
+func (s *Postgres) Ticket(ctx context.Context, tenant domain.TenantID, id TicketID) (Ticket, error) {
+	scan := func(row pgx.CollectableRow) (Ticket, error) {
+		ticket := Ticket{Tenant: tenant, ID: id}
 		var hash []byte
-		err := tx.QueryRow(ctx, readTicket, tenant, id).Scan(&ticket.Key, &ticket.Token, &hash, (*pg.Moment)(&ticket.ExpiresAt))
-		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			return domain.Errorf(domain.CodeNotFound, "", "there is no such ticket")
-		case err != nil:
-			return fmt.Errorf("read a ticket: %w", err)
-		case copy(ticket.Hash[:], hash) != len(ticket.Hash):
-			return fmt.Errorf("the hash of a ticket has %d bytes", len(hash))
+		err := row.Scan(&ticket.Key, &ticket.Token, &hash, (*pg.Moment)(&ticket.ExpiresAt))
+		if err == nil && copy(ticket.Hash[:], hash) != len(ticket.Hash) {
+			err = fmt.Errorf("its hash has %d bytes", len(hash))
 		}
-		return nil
-	})
-	return ticket, err
+		return ticket, err
+	}
+	ticket, err := pg.LookUp(ctx, s.db.Foreground, tenant, scan, readTicket, tenant, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Ticket{}, domain.Errorf(domain.CodeNotFound, "", "there is no such ticket")
+	}
+	if err != nil {
+		return Ticket{}, pg.Unavailable(fmt.Errorf("read a ticket: %w", err))
+	}
+	return ticket, nil
 }

@@ -69,7 +69,7 @@ func (k *Keys) AuthenticateTicket(ctx context.Context, token string) (Credential
 		return Credential{}, refusedTicket()
 	}
 	// The comparison also runs if there is no ticket, with an impossible hash.
-	ticket, err := k.lookUpTicket(ctx, tenant, id)
+	ticket, err := k.config.Store.Ticket(ctx, tenant, id)
 	if e, ok := errors.AsType[*domain.Error](err); err != nil && (!ok || e.Code != domain.CodeNotFound) {
 		return Credential{}, fmt.Errorf("look up a ticket: %w", err)
 	}
@@ -88,15 +88,6 @@ func (k *Keys) AuthenticateTicket(ctx context.Context, token string) (Credential
 		return Credential{}, err
 	}
 	return k.admit(ctx, found, name, refusedTicket)
-}
-
-func (k *Keys) lookUpTicket(ctx context.Context, tenant domain.TenantID, id TicketID) (Ticket, error) {
-	done, err := k.beginLookUp(ctx)
-	if err != nil {
-		return Ticket{}, err
-	}
-	defer done()
-	return k.config.Store.Ticket(ctx, tenant, id)
 }
 
 func refusedTicket() error {

@@ -136,7 +136,7 @@ func (h *heads) notify(s *Log) {
 	ctx, cancel := context.WithTimeout(context.Background(), headsWait)
 	defer cancel()
 	// A process that misses the notice polls, so the append is unaffected.
-	if _, err := s.db.System.Exec(ctx, "select pg_notify($1, $2)", headsChannel, headsPayload(pending)); err != nil {
+	if _, err := s.db.Foreground.Exec(ctx, "select pg_notify($1, $2)", headsChannel, headsPayload(pending)); err != nil {
 		s.db.Log.Debug("moved heads were not announced; other processes will see them by polling", "error", err)
 	}
 }
@@ -258,7 +258,7 @@ func (s *Log) recentHeads(ctx context.Context, all bool) ([]domain.Head, error) 
 		return s.Heads(ctx, time.Time{})
 	}
 	var now time.Time
-	if err := s.db.System.QueryRow(ctx, "select now()").Scan(&now); err != nil {
+	if err := s.db.Foreground.QueryRow(ctx, "select now()").Scan(&now); err != nil {
 		return nil, pg.Unavailable(err)
 	}
 	return s.Heads(ctx, now.Add(-headsRecent))

@@ -40,6 +40,11 @@ type Limiter struct {
 	wake    chan struct{}       // has an element if dirty is not empty
 	rounds  int64
 	active  int // shares with limits that requests have used recently
+	warned  time.Time
+
+	// The log is on a cluster: each tenant has rounds of its own, so that a node without answers holds up no tenants of others.
+	apart bool
+	busy  map[domain.TenantID]struct{} // with a round under way; only if apart
 
 	unreported map[*share]struct{} // those that may have to report
 }
@@ -88,7 +93,7 @@ type round struct {
 func NewLimiter(config Config) *Limiter {
 	return &Limiter{
 		config: config, settle: config.Store.settle, ledgers: make(map[ledgerName]*share), dirty: make(map[*share]struct{}), wake: make(chan struct{}, 1),
-		unreported: make(map[*share]struct{}),
+		unreported: make(map[*share]struct{}), apart: config.Store.apart(), busy: make(map[domain.TenantID]struct{}),
 	}
 }
 

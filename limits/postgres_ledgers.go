@@ -55,67 +55,72 @@ const (
 		where l.tenant_id = $1::uuid`
 )
 
+// apart reports whether settle takes questions of one tenant only.
+func (s *Postgres) apart() bool { return s != nil && s.db.Distributed }
+
 // settle answers the questions of a process in one transaction, but leaves out ledgers that are locked: a process that
 // stops while it has some locked does not delay others. The questions must be in the order of their ledgers, so that
 // concurrent processes create them in the same order.
 func (s *Postgres) settle(ctx context.Context, process string, questions []*question) error {
-	err := pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
-		// The time is that of the beginning, before the locks: a lease ends earlier rather than later, and a bucket gets fewer
-		// tokens rather than more.
-		var now time.Time
-		var read pgx.Batch
-		read.Queue("select now()").QueryRow(func(row pgx.Row) error { return row.Scan((*pg.Moment)(&now)) })
-		for _, q := range questions {
-			q.queueRead(&read)
+	do := func(tx pgx.Tx) error { return settle(ctx, tx, process, questions) }
+	if s.apart() {
+		return pg.Under(ctx, s.db.Foreground, questions[0].tenant, do)
+	}
+	return pg.Unavailable(pgx.BeginFunc(ctx, s.db.Foreground, do))
+}
+
+func settle(ctx context.Context, tx pgx.Tx, process string, questions []*question) error {
+	// The time is that of the beginning, before the locks: a lease ends earlier rather than later, and a bucket gets fewer
+	// tokens rather than more.
+	var now time.Time
+	var read pgx.Batch
+	read.Queue("select now()").QueryRow(func(row pgx.Row) error { return row.Scan((*pg.Moment)(&now)) })
+	for _, q := range questions {
+		q.queueRead(&read)
+	}
+	if err := tx.SendBatch(ctx, &read).Close(); err != nil {
+		return fmt.Errorf("read ledgers of limits: %w", err)
+	}
+	var find pgx.Batch
+	for _, q := range questions {
+		if !q.found {
+			find.Queue(findLedger, q.tenant, q.key).
+				QueryRow(func(row pgx.Row) error { return row.Scan(&q.locked) })
 		}
-		if err := tx.SendBatch(ctx, &read).Close(); err != nil {
-			return fmt.Errorf("read ledgers of limits: %w", err)
+	}
+	if find.Len() > 0 {
+		if err := tx.SendBatch(ctx, &find).Close(); err != nil {
+			return fmt.Errorf("look for locked ledgers of limits: %w", err)
 		}
-		var find pgx.Batch
-		for _, q := range questions {
-			if !q.found {
-				find.Queue(findLedger, q.tenant, q.key).
-					QueryRow(func(row pgx.Row) error { return row.Scan(&q.locked) })
-			}
+	}
+	var write pgx.Batch
+	for _, q := range questions {
+		if q.locked {
+			continue
 		}
-		if find.Len() > 0 {
-			if err := tx.SendBatch(ctx, &find).Close(); err != nil {
-				return fmt.Errorf("look for locked ledgers of limits: %w", err)
-			}
+		if q.grant, q.settled = q.ledger.settle(now.UnixMicro(), &q.limits, process, q.demand); !q.settled {
+			continue
 		}
-		var write pgx.Batch
-		for _, q := range questions {
-			if q.locked {
-				continue
-			}
-			if q.grant, q.settled = q.ledger.settle(now.UnixMicro(), &q.limits, process, q.demand); !q.settled {
-				continue
-			}
-			state, err := json.Marshal(q.ledger)
-			if err != nil {
-				return fmt.Errorf("encode a ledger of limits: %w", err)
-			}
-			if q.found {
-				write.Queue(updateLedger, q.tenant, q.key, state)
-			} else {
-				// Another process may have created it in the meantime: then this one has nothing, and asks again.
-				write.Queue(insertLedger, q.tenant, q.key, state).
-					Exec(func(done pgconn.CommandTag) error {
-						q.settled = done.RowsAffected() == 1
-						return nil
-					})
-			}
+		state, err := json.Marshal(q.ledger)
+		if err != nil {
+			return fmt.Errorf("encode a ledger of limits: %w", err)
 		}
-		if write.Len() == 0 {
-			return nil
+		if q.found {
+			write.Queue(updateLedger, q.tenant, q.key, state)
+		} else {
+			// Another process may have created it in the meantime: then this one has nothing, and asks again.
+			write.Queue(insertLedger, q.tenant, q.key, state).
+				Exec(func(done pgconn.CommandTag) error {
+					q.settled = done.RowsAffected() == 1
+					return nil
+				})
 		}
-		if err := tx.SendBatch(ctx, &write).Close(); err != nil {
-			return fmt.Errorf("write ledgers of limits: %w", err)
-		}
+	}
+	if write.Len() == 0 {
 		return nil
-	})
-	if err != nil {
-		return pg.Unavailable(err)
+	}
+	if err := tx.SendBatch(ctx, &write).Close(); err != nil {
+		return fmt.Errorf("write ledgers of limits: %w", err)
 	}
 	return nil
 }

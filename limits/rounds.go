@@ -4,8 +4,10 @@ import (
 	gobytes "bytes"
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -26,6 +28,8 @@ const (
 	burstShare = 4
 	// forgetEvery is how often unused ledgers are deleted from the database.
 	forgetEvery = time.Hour
+	// warnEvery is the shortest time between two messages about rounds that have failed.
+	warnEvery = time.Second
 )
 
 // Run leases what the requests need, until ctx ends, and then returns nil.
@@ -34,6 +38,8 @@ func (l *Limiter) Run(ctx context.Context) error {
 	defer report.Stop()
 	defer renew.Stop()
 	defer forget.Stop()
+	var rounds sync.WaitGroup // of single tenants
+	defer rounds.Wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -51,18 +57,38 @@ func (l *Limiter) Run(ctx context.Context) error {
 			continue
 		case <-l.wake:
 		}
-		pause := roundsApart
 		began := time.Now()
-		if err := l.runRound(ctx); err != nil && ctx.Err() == nil {
-			l.config.Log.Warn("limits could not be leased; requests above what is leased are refused", "error", err)
-			pause = failedPause
+		shares := l.begin()
+		if l.apart {
+			for tenant, shares := range byTenant(shares) {
+				rounds.Go(func() {
+					l.runRound(ctx, shares)
+					l.mu.Lock()
+					delete(l.busy, tenant)
+					l.mu.Unlock()
+					l.wakeUp()
+				})
+			}
+		} else {
+			l.runRound(ctx, shares)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause - time.Since(began)):
-		}
+		pauseUntil(ctx, began.Add(roundsApart))
 	}
+}
+
+func pauseUntil(ctx context.Context, end time.Time) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Until(end)):
+	}
+}
+
+func byTenant(shares []*share) map[domain.TenantID][]*share {
+	of := make(map[domain.TenantID][]*share)
+	for _, s := range shares {
+		of[s.tenant] = append(of[s.tenant], s)
+	}
+	return of
 }
 
 // report asks for shares that have used or hold something since their last round, so that what was used is refilled and
@@ -106,25 +132,44 @@ func (l *Limiter) renew() {
 	}
 }
 
-// runRound asks the database for what the dirty shares need, and wakes the waiting requests.
-func (l *Limiter) runRound(ctx context.Context) error {
+// begin returns the dirty shares of the next round, in the order of their ledgers. Shares of tenants with a round under
+// way stay dirty.
+func (l *Limiter) begin() []*share {
 	l.mu.Lock()
-	began := time.Now()
+	defer l.mu.Unlock()
 	shares := make([]*share, 0, min(len(l.dirty), roundSize))
+	left := false
 	for _, awaited := range []bool{true, false} {
 		for s := range l.dirty {
-			if (s.next != nil) == awaited && len(shares) < roundSize {
+			_, busy := l.busy[s.tenant]
+			switch {
+			case busy || (s.next != nil) != awaited:
+			case len(shares) == roundSize:
+				left = true
+			default:
 				delete(l.dirty, s)
 				shares = append(shares, s)
 			}
 		}
 	}
-	if len(l.dirty) > 0 {
+	if left {
 		l.wakeUp()
+	}
+	if l.apart {
+		for _, s := range shares {
+			l.busy[s.tenant] = struct{}{}
+		}
 	}
 	slices.SortFunc(shares, func(a, b *share) int {
 		return cmp.Or(gobytes.Compare(a.tenant[:], b.tenant[:]), gobytes.Compare(a.key[:], b.key[:]))
 	})
+	return shares
+}
+
+// runRound asks the database for what the shares need, and wakes the waiting requests. After a failure it pauses.
+func (l *Limiter) runRound(ctx context.Context, shares []*share) {
+	l.mu.Lock()
+	began := time.Now()
 	l.rounds++
 	questions, rounds := make([]*question, len(shares)), make([]*round, len(shares))
 	for i, s := range shares {
@@ -133,11 +178,19 @@ func (l *Limiter) runRound(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	if len(shares) == 0 {
-		return nil
+		return
 	}
 	timed, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	err := l.settle(timed, l.config.Process, questions)
+	l.end(shares, questions, rounds, began, err)
+	if err != nil {
+		pauseUntil(ctx, began.Add(failedPause))
+	}
+}
+
+// end hands out the answer to a round.
+func (l *Limiter) end(shares []*share, questions []*question, rounds []*round, began time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, s := range shares {
@@ -152,7 +205,10 @@ func (l *Limiter) runRound(ctx context.Context) error {
 			close(r.done)
 		}
 	}
-	return err
+	if err != nil && !errors.Is(err, context.Canceled) && time.Since(l.warned) >= warnEvery {
+		l.warned = time.Now()
+		l.config.Log.Warn("limits could not be leased; requests above what is leased are refused", "error", err)
+	}
 }
 
 // demand returns what the share needs, for a round that begins now. Until the answer, the share uses no more than what it

@@ -3,6 +3,7 @@ package limits
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -45,6 +46,53 @@ func appendEvents(ctx context.Context, l *Limiter, count int64) bool {
 	}
 	defer pass.Close()
 	return pass.Append(ctx, count, 1) == nil
+}
+
+// On a cluster, a tenant whose node does not answer holds up no other.
+func TestATenantWithoutAnswersHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(context.Background())
+		hung, other := domain.NewTenantID(), domain.NewTenantID()
+		settings := &Settings{}
+		settings.now.Store(&snapshot{otherwise: &effective{limits: domain.Limits{Requests: &domain.Rate{PerSecond: 10, Burst: 10}}}})
+		l := NewLimiter(Config{Settings: settings, Process: "a", Log: slog.New(slog.DiscardHandler)})
+		l.apart = true
+		var ledger ledger
+		l.settle = func(ctx context.Context, process string, questions []*question) error {
+			for _, q := range questions {
+				if q.tenant == hung {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				q.grant, q.settled = ledger.settle(time.Now().UnixMicro(), &q.limits, process, q.demand)
+			}
+			return nil
+		}
+		var running sync.WaitGroup
+		running.Go(func() { _ = l.Run(ctx) })
+		enter := func(tenant domain.TenantID) error {
+			pass, err := l.Enter(ctx, Caller{Tenant: tenant}, Request)
+			pass.Close()
+			return err
+		}
+		running.Go(func() {
+			for ctx.Err() == nil {
+				if enter(hung) == nil {
+					t.Error("a tenant without answers is let in")
+				}
+			}
+		})
+		for range 100 {
+			began := time.Now()
+			if err := enter(other); err != nil || time.Since(began) > 100*time.Millisecond {
+				t.Errorf("the other tenant waited %s and got %v", time.Since(began), err)
+			}
+			<-time.After(200 * time.Millisecond)
+		}
+		stop()
+		running.Wait()
+	})
 }
 
 // Processes with appends of up to a burst are all served, if they try again, and exceed no limit together.

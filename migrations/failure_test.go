@@ -93,6 +93,7 @@ func TestMigrationGivesWay(t *testing.T) {
 		"drop table manifold.plans, manifold.tenant_limits, manifold.limit_ledgers, manifold.quota_checks, manifold.stored_events, manifold.usage_days, manifold.usage_writers",
 		"alter table manifold.keys drop column expires_at, drop column networks, drop column last_used_at, drop column rotated_to",
 		"alter table manifold.tickets drop column token",
+		"drop policy system on manifold.tickets",
 		"alter table manifold.tenants drop column last_checkpoint, drop column receipt",
 		"drop table manifold.erasures, manifold.erased_events",
 		"alter table manifold.events drop column erased",

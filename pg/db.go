@@ -31,7 +31,7 @@ type Config struct {
 	AppURL       string
 	SystemURL    string
 	RetentionURL string
-	MaxConns     int // of the app login; 0: 16. System and retention get a quarter of it, at least two, and signs of life one
+	MaxConns     int // of the app login; 0: 16. System and retention get a quarter of it, at least two, foreground four, and signs of life one
 	Log          *slog.Logger
 	// Member identifies this process. Connections that listen for changes carry it in their names, so that other
 	// processes notice when this one is gone. Zero: they do not carry it.
@@ -46,6 +46,7 @@ type Config struct {
 type DB struct {
 	App, Retention *Pool         // by login
 	System         *pgxpool.Pool // likewise
+	Foreground     *Pool         // a few connections of the system login for short statements that requests wait for, such as look-ups of keys
 	Heartbeats     *pgxpool.Pool // one connection of the system login for signs of life, which must not wait for other work
 	Log            *slog.Logger
 	Distributed    bool // the tables are distributed over the nodes of a Citus cluster
@@ -97,6 +98,7 @@ func open(ctx context.Context, config Config) (*DB, error) {
 	}{
 		{func(pool *pgxpool.Pool) { db.System = pool }, "system", config.SystemURL, max(2, maxConns/4), nil}, // the first, which notices a cluster
 		{func(pool *pgxpool.Pool) { db.Heartbeats = pool }, "system", config.SystemURL, 1, nil},
+		{func(pool *pgxpool.Pool) { db.Foreground = shareOut(pool, db.Distributed) }, "system", config.SystemURL, foregroundConns, nil},
 		{func(pool *pgxpool.Pool) { db.App = shareOut(pool, db.Distributed) }, "app", config.AppURL, maxConns, AppSettings},
 		{func(pool *pgxpool.Pool) { db.Retention = shareOut(pool, db.Distributed) }, "retention", config.RetentionURL, max(2, maxConns/4), RetentionSettings},
 	} {
@@ -144,6 +146,9 @@ func open(ctx context.Context, config Config) (*DB, error) {
 
 // maxMessageBytes limits the memory for one row of an answer.
 const maxMessageBytes = 48 << 20
+
+// foregroundConns is the number of connections of DB.Foreground.
+const foregroundConns = 4
 
 // defaultConns is the number of connections of the app login if the configuration sets none.
 const defaultConns = 16
@@ -229,7 +234,7 @@ func newPool(ctx context.Context, url string, maxConns int, settings map[string]
 
 // Close closes all connections.
 func (db *DB) Close() {
-	for _, pool := range []*Pool{db.App, db.Retention} {
+	for _, pool := range []*Pool{db.App, db.Retention, db.Foreground} {
 		if pool != nil {
 			pool.Close()
 		}

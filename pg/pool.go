@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/manifold-es/manifold/domain"
@@ -91,6 +92,18 @@ func (p *Pool) lease(ctx context.Context, tenant domain.TenantID) (*lease, error
 		calls.heard = time.Now()
 	}
 	return l, nil
+}
+
+// LookUp runs a single statement on the tenant's turn, outside a transaction, and scans its only row. If there is none, the
+// error is pgx.ErrNoRows.
+func LookUp[T any](ctx context.Context, p *Pool, tenant domain.TenantID, scan pgx.RowToFunc[T], sql string, args ...any) (found T, err error) {
+	l, err := p.lease(ctx, tenant)
+	if err != nil {
+		return found, err
+	}
+	defer func() { l.end(err) }()
+	rows, _ := l.Query(ctx, sql, args...)
+	return pgx.CollectExactlyOneRow(rows, scan)
 }
 
 func (p *Pool) isStalled(tenant domain.TenantID) bool {

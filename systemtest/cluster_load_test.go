@@ -52,6 +52,8 @@ func clusterLoads(t *testing.T, w *workload, db pgtest.DB, victim int) (loads []
 	for there, elsewhere := 0, 0; there < 2 || elsewhere < 2; {
 		name := fmt.Sprint("tenant-", len(loads))
 		id, u := newTenant(t, w.operator, name)
+		// With limits, since what is leased of them is in the database, too.
+		w.operator.must(t, http.StatusOK, nil, "PUT", "/v1/tenants/"+id+"/limits", []byte(`{"limits": {"requests": {"perSecond": 5000, "burst": 5000}}}`))
 		load := &clusterLoad{
 			tenantLoad: &tenantLoad{user: u, name: name, history: newHistory()}, refusal: make(chan struct{}), received: make(map[client.UUID]int),
 		}

@@ -87,3 +87,31 @@ func TestKillWorkerOfAClusterRepeatedly(t *testing.T) {
 		load.check(t, w)
 	}
 }
+
+// A worker of a cluster stops answering, while its connections stay open: its processes hang, or the machine vanishes from
+// the network. Other tenants append and receive, and their projections continue, also when cached keys and what was leased
+// of limits have expired. When the worker answers again, everything continues without a restart of the service. No
+// acknowledged event is missing, and none is duplicated.
+func TestSilentWorkerOfACluster(t *testing.T) {
+	for name, silence := range map[string]func(pgtest.Worker, testing.TB) (resume func()){"hangs": pgtest.Worker.Hang, "vanishes": pgtest.Worker.Vanish} {
+		t.Run(name, func(t *testing.T) {
+			db := pgtest.Database(t)
+			victim := db.Workers(t)[0]
+			w := newAppends(t, services{serve(t, db)})
+			loads, _, others := runClusterLoads(t, w, db, victim.Port)
+			awaitAppends(t, w, loads, 20)
+			began := time.Now()
+			resume := silence(victim, t)
+			<-time.After(45 * time.Second) // a cached key has 30, and so has a statement
+			awaitOthers(t, w, others)
+			t.Logf("other tenants continued %s after the worker had stopped to answer", time.Since(began))
+			resume()
+			awaitAppends(t, w, loads, 20)
+			w.end()
+			w.all.Wait()
+			for _, load := range loads {
+				load.check(t, w)
+			}
+		})
+	}
+}

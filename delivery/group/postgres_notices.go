@@ -87,7 +87,7 @@ func (g *groupNotices) send(s *Postgres) (sent bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), noticeTimeout)
 	defer cancel()
-	_, err := s.db.System.Exec(ctx, "select pg_notify($1, p.payload) from unnest($2::text[]) as p(payload)", groupsChannel, g.payloads(pending))
+	_, err := s.db.Foreground.Exec(ctx, "select pg_notify($1, p.payload) from unnest($2::text[]) as p(payload)", groupsChannel, g.payloads(pending))
 	if err == nil {
 		return true
 	}

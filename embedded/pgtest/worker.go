@@ -2,12 +2,14 @@ package pgtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -60,6 +62,78 @@ func (w Worker) Kill(t testing.TB) {
 	t.Cleanup(func() { w.Start(t) })
 	if err := syscall.Kill(w.process(t), syscall.SIGKILL); err != nil {
 		t.Fatalf("pgtest: kill the worker at port %d: %v", w.Port, err)
+	}
+}
+
+// Hang stops all processes of the worker's server until resume is called, or the test ends. Meanwhile its connections stay
+// open, and nothing is answered.
+func (w Worker) Hang(t testing.TB) (resume func()) {
+	t.Helper()
+	server := w.process(t)
+	resume = func() { w.signal(t, server, syscall.SIGCONT) }
+	t.Cleanup(resume)
+	w.signal(t, server, syscall.SIGSTOP)
+	return resume
+}
+
+// Vanish drops all packets from and to the worker until resume is called, or the test ends. It needs root and iptables;
+// without them the test is skipped.
+func (w Worker) Vanish(t testing.TB) (resume func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to drop packets")
+	}
+	if _, err := exec.LookPath("iptables"); err != nil {
+		t.Skipf("needs iptables, to drop packets: %v", err)
+	}
+	rule := func(operation, port string) error {
+		output, err := exec.Command("iptables", operation, "INPUT", "--protocol", "tcp", port, strconv.Itoa(w.Port), "--jump", "DROP").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, output)
+		}
+		return nil
+	}
+	resume = sync.OnceFunc(func() {
+		if err := errors.Join(rule("--delete", "--dport"), rule("--delete", "--sport")); err != nil {
+			t.Errorf("pgtest: the worker at port %d cannot be reached any more: %v", w.Port, err)
+		}
+	})
+	for _, port := range []string{"--dport", "--sport"} {
+		if err := rule("--append", port); err != nil {
+			t.Fatalf("pgtest: %v", err)
+		}
+	}
+	t.Cleanup(resume)
+	return resume
+}
+
+// signal sends a signal to the server, and then to its children: a stopped server begins no others.
+func (w Worker) signal(t testing.TB, server int, signal syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(server, signal); err != nil {
+		t.Fatalf("pgtest: send a signal to the worker at port %d: %v", w.Port, err)
+	}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	for _, stat := range stats {
+		text, err := os.ReadFile(stat)
+		if err != nil {
+			continue // the process has ended
+		}
+		// After the name in parentheses come the state and the parent.
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		if len(fields) < 2 || fields[1] != strconv.Itoa(server) {
+			continue
+		}
+		child, err := strconv.Atoi(filepath.Base(filepath.Dir(stat)))
+		if err == nil {
+			err = syscall.Kill(child, signal)
+		}
+		if err != nil && !errors.Is(err, syscall.ESRCH) {
+			t.Fatalf("pgtest: send a signal to a process of the worker at port %d: %v", w.Port, err)
+		}
 	}
 }
 

@@ -1,0 +1,2 @@
+revoke select on manifold.tickets from manifold_system;
+drop policy system on manifold.tickets;
