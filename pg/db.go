@@ -47,7 +47,7 @@ type DB struct {
 	App, Retention *Pool         // by login
 	System         *pgxpool.Pool // likewise
 	Foreground     *Pool         // a few connections of the system login for short statements that requests wait for, such as look-ups of keys
-	Heartbeats     *pgxpool.Pool // one connection of the system login for signs of life, which must not wait for other work
+	Heartbeats     *pgxpool.Pool // one connection of the system login for signs of life, which must not wait for other work, and of a cluster for where its shards are
 	Log            *slog.Logger
 	Distributed    bool // the tables are distributed over the nodes of a Citus cluster
 	Replicas       []*Replica
@@ -89,6 +89,7 @@ func open(ctx context.Context, config Config) (*DB, error) {
 	var refused error
 	connected := false
 	distributed := map[string]string{}
+	var of *nodes
 	for _, login := range []struct {
 		set      func(*pgxpool.Pool)
 		name     string
@@ -97,10 +98,15 @@ func open(ctx context.Context, config Config) (*DB, error) {
 		settings map[string]string
 	}{
 		{func(pool *pgxpool.Pool) { db.System = pool }, "system", config.SystemURL, max(2, maxConns/4), nil}, // the first, which notices a cluster
-		{func(pool *pgxpool.Pool) { db.Heartbeats = pool }, "system", config.SystemURL, 1, nil},
-		{func(pool *pgxpool.Pool) { db.Foreground = shareOut(pool, db.Distributed) }, "system", config.SystemURL, foregroundConns, nil},
-		{func(pool *pgxpool.Pool) { db.App = shareOut(pool, db.Distributed) }, "app", config.AppURL, maxConns, AppSettings},
-		{func(pool *pgxpool.Pool) { db.Retention = shareOut(pool, db.Distributed) }, "retention", config.RetentionURL, max(2, maxConns/4), RetentionSettings},
+		{func(pool *pgxpool.Pool) {
+			db.Heartbeats = pool
+			if db.Distributed {
+				of = &nodes{pool: pool}
+			}
+		}, "system", config.SystemURL, 1, nil},
+		{func(pool *pgxpool.Pool) { db.Foreground = shareOut(pool, of) }, "system", config.SystemURL, foregroundConns, nil},
+		{func(pool *pgxpool.Pool) { db.App = shareOut(pool, of) }, "app", config.AppURL, maxConns, AppSettings},
+		{func(pool *pgxpool.Pool) { db.Retention = shareOut(pool, of) }, "retention", config.RetentionURL, max(2, maxConns/4), RetentionSettings},
 	} {
 		pool, err := OpenPool(ctx, login.url, login.maxConns, merge(login.settings, distributed), config.Connected)
 		if err != nil {
@@ -291,7 +297,7 @@ func UnderWith(ctx context.Context, pool *Pool, tenant domain.TenantID, options 
 	if options.LockTimeout > 0 {
 		settings += fmt.Sprintf("; set local lock_timeout = %d", options.LockTimeout.Milliseconds())
 	}
-	if pool.distributed {
+	if pool.nodes != nil {
 		// Citus sends the whole text of a SET to the workers. With the begin, they would log a warning for each transaction.
 		err = pgx.BeginTxFunc(ctx, l.Conn, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
 			if _, err := tx.Conn().PgConn().Exec(ctx, settings).ReadAll(); err != nil {
