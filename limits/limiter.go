@@ -42,9 +42,8 @@ type Limiter struct {
 	active  int // shares with limits that requests have used recently
 	warned  time.Time
 
-	// The log is on a cluster: each tenant has rounds of its own, so that a node without answers holds up no tenants of others.
-	apart bool
-	busy  map[domain.TenantID]struct{} // with a round under way; only if apart
+	node func(domain.TenantID) int32 // of a cluster: each has separate rounds, so that one without answers holds up no others
+	busy map[int32]struct{}          // the nodes with a round under way
 
 	unreported map[*share]struct{} // those that may have to report
 }
@@ -93,7 +92,7 @@ type round struct {
 func NewLimiter(config Config) *Limiter {
 	return &Limiter{
 		config: config, settle: config.Store.settle, ledgers: make(map[ledgerName]*share), dirty: make(map[*share]struct{}), wake: make(chan struct{}, 1),
-		unreported: make(map[*share]struct{}), apart: config.Store.apart(), busy: make(map[domain.TenantID]struct{}),
+		unreported: make(map[*share]struct{}), node: config.Store.node, busy: make(map[int32]struct{}),
 	}
 }
 

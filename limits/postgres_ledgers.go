@@ -55,18 +55,14 @@ const (
 		where l.tenant_id = $1::uuid`
 )
 
-// apart reports whether settle takes questions of one tenant only.
-func (s *Postgres) apart() bool { return s != nil && s.db.Distributed }
+// node returns the node of a cluster with a tenant's ledgers.
+func (s *Postgres) node(tenant domain.TenantID) int32 { return s.db.Node(tenant) }
 
 // settle answers the questions of a process in one transaction, but leaves out ledgers that are locked: a process that
-// stops while it has some locked does not delay others. The questions must be in the order of their ledgers, so that
-// concurrent processes create them in the same order.
+// stops while it has some locked does not delay others. The questions must be about tenants of one node, and in the order
+// of their ledgers, so that concurrent processes create them in the same order.
 func (s *Postgres) settle(ctx context.Context, process string, questions []*question) error {
-	do := func(tx pgx.Tx) error { return settle(ctx, tx, process, questions) }
-	if s.apart() {
-		return pg.Under(ctx, s.db.Foreground, questions[0].tenant, do)
-	}
-	return pg.Unavailable(pgx.BeginFunc(ctx, s.db.Foreground, do))
+	return pg.InTurn(ctx, s.db.Foreground, questions[0].tenant, func(tx pgx.Tx) error { return settle(ctx, tx, process, questions) })
 }
 
 func settle(ctx context.Context, tx pgx.Tx, process string, questions []*question) error {

@@ -28,6 +28,8 @@ const (
 	burstShare = 4
 	// forgetEvery is how often unused ledgers are deleted from the database.
 	forgetEvery = time.Hour
+	// forgetTimeout limits one such deletion.
+	forgetTimeout = time.Minute
 	// warnEvery is the shortest time between two messages about rounds that have failed.
 	warnEvery = time.Second
 )
@@ -38,16 +40,14 @@ func (l *Limiter) Run(ctx context.Context) error {
 	defer report.Stop()
 	defer renew.Stop()
 	defer forget.Stop()
-	var rounds sync.WaitGroup // of single tenants
-	defer rounds.Wait()
+	var background sync.WaitGroup
+	defer background.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-forget.C:
-			if err := l.config.Store.forgetLedgers(ctx); err != nil && ctx.Err() == nil {
-				l.config.Log.Warn("unused limits could not be deleted; it is tried again in an hour", "error", err)
-			}
+			background.Go(func() { l.forget(ctx) })
 			continue
 		case <-renew.C:
 			l.renew()
@@ -58,21 +58,25 @@ func (l *Limiter) Run(ctx context.Context) error {
 		case <-l.wake:
 		}
 		began := time.Now()
-		shares := l.begin()
-		if l.apart {
-			for tenant, shares := range byTenant(shares) {
-				rounds.Go(func() {
-					l.runRound(ctx, shares)
-					l.mu.Lock()
-					delete(l.busy, tenant)
-					l.mu.Unlock()
-					l.wakeUp()
-				})
-			}
-		} else {
-			l.runRound(ctx, shares)
+		for node, shares := range l.begin() {
+			background.Go(func() {
+				l.runRound(ctx, shares)
+				l.mu.Lock()
+				delete(l.busy, node)
+				l.mu.Unlock()
+				l.wakeUp()
+			})
 		}
 		pauseUntil(ctx, began.Add(roundsApart))
+	}
+}
+
+// forget deletes unused ledgers. On a cluster that needs all nodes, so it must not hold up rounds.
+func (l *Limiter) forget(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
+	defer cancel()
+	if err := l.config.Store.forgetLedgers(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		l.config.Log.Warn("unused limits could not be deleted; it is tried again in an hour", "error", err)
 	}
 }
 
@@ -81,14 +85,6 @@ func pauseUntil(ctx context.Context, end time.Time) {
 	case <-ctx.Done():
 	case <-time.After(time.Until(end)):
 	}
-}
-
-func byTenant(shares []*share) map[domain.TenantID][]*share {
-	of := make(map[domain.TenantID][]*share)
-	for _, s := range shares {
-		of[s.tenant] = append(of[s.tenant], s)
-	}
-	return of
 }
 
 // report asks for shares that have used or hold something since their last round, so that what was used is refilled and
@@ -124,7 +120,7 @@ func (l *Limiter) renew() {
 		switch hasSlots := s.limits.Connections != nil || s.limits.InFlight != nil; {
 		case hasSlots && used > 0 && s.until.Sub(now) < lease/2:
 			l.ask(s)
-		case used == 0 && idle && s.next == nil:
+		case used == 0 && idle && s.next == nil && !l.isBusy(s.tenant):
 			delete(l.ledgers, name)
 			delete(l.dirty, s)
 			delete(l.unreported, s)
@@ -132,38 +128,34 @@ func (l *Limiter) renew() {
 	}
 }
 
-// begin returns the dirty shares of the next round, in the order of their ledgers. Shares of tenants with a round under
-// way stay dirty.
-func (l *Limiter) begin() []*share {
+// isBusy reports whether a tenant's node has a round under way. The lock is held.
+func (l *Limiter) isBusy(tenant domain.TenantID) bool {
+	_, busy := l.busy[l.node(tenant)]
+	return busy
+}
+
+// begin returns the dirty shares of the next rounds, by node and in the order of their ledgers. Shares of nodes with a
+// round under way stay dirty until it ends.
+func (l *Limiter) begin() map[int32][]*share {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	shares := make([]*share, 0, min(len(l.dirty), roundSize))
-	left := false
+	rounds := make(map[int32][]*share)
 	for _, awaited := range []bool{true, false} {
 		for s := range l.dirty {
-			_, busy := l.busy[s.tenant]
-			switch {
-			case busy || (s.next != nil) != awaited:
-			case len(shares) == roundSize:
-				left = true
-			default:
+			node := l.node(s.tenant)
+			if _, busy := l.busy[node]; !busy && (s.next != nil) == awaited && len(rounds[node]) < roundSize {
 				delete(l.dirty, s)
-				shares = append(shares, s)
+				rounds[node] = append(rounds[node], s)
 			}
 		}
 	}
-	if left {
-		l.wakeUp()
+	for node, shares := range rounds {
+		l.busy[node] = struct{}{}
+		slices.SortFunc(shares, func(a, b *share) int {
+			return cmp.Or(gobytes.Compare(a.tenant[:], b.tenant[:]), gobytes.Compare(a.key[:], b.key[:]))
+		})
 	}
-	if l.apart {
-		for _, s := range shares {
-			l.busy[s.tenant] = struct{}{}
-		}
-	}
-	slices.SortFunc(shares, func(a, b *share) int {
-		return cmp.Or(gobytes.Compare(a.tenant[:], b.tenant[:]), gobytes.Compare(a.key[:], b.key[:]))
-	})
-	return shares
+	return rounds
 }
 
 // runRound asks the database for what the shares need, and wakes the waiting requests. After a failure it pauses.
@@ -177,9 +169,6 @@ func (l *Limiter) runRound(ctx context.Context, shares []*share) {
 		rounds[i], s.next = s.next, nil // requests that come from now on wait for another round
 	}
 	l.mu.Unlock()
-	if len(shares) == 0 {
-		return
-	}
 	timed, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	err := l.settle(timed, l.config.Process, questions)

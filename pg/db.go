@@ -101,7 +101,7 @@ func open(ctx context.Context, config Config) (*DB, error) {
 		{func(pool *pgxpool.Pool) {
 			db.Heartbeats = pool
 			if db.Distributed {
-				of = &nodes{pool: pool}
+				of = &nodes{pool: pool, log: db.Log}
 			}
 		}, "system", config.SystemURL, 1, nil},
 		{func(pool *pgxpool.Pool) { db.Foreground = shareOut(pool, of) }, "system", config.SystemURL, foregroundConns, nil},
@@ -261,12 +261,20 @@ func (db *DB) Spare() bool {
 	return stat.AcquiredConns() < stat.MaxConns()
 }
 
+// Node returns the node of a cluster with a tenant's log. Without a cluster, all are on node 0.
+func (db *DB) Node(tenant domain.TenantID) int32 {
+	if db.Foreground.nodes == nil {
+		return 0
+	}
+	return db.Foreground.nodes.of(tenant)
+}
+
 // Ping reports whether the database answers, on the app and the system login.
 func (db *DB) Ping(ctx context.Context) error {
 	if err := db.App.Ping(ctx); err != nil {
 		return Unavailable(err)
 	}
-	return Unavailable(db.System.Ping(ctx))
+	return Unavailable(db.Foreground.Ping(ctx))
 }
 
 // Under runs do in a read-committed transaction of pool with the tenant set, and commits it if do returns nil. It is

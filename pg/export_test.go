@@ -1,7 +1,6 @@
 package pg
 
 import (
-	littleendian "encoding/binary"
 	"math"
 	"time"
 
@@ -9,20 +8,22 @@ import (
 )
 
 // IsStalled reports whether a tenant shares connections with others whose calls are not answered.
-func (p *Pool) IsStalled(tenant domain.TenantID) bool { return p.isStalled(tenant, p.nodes.of(tenant)) }
+func (p *Pool) IsStalled(tenant domain.TenantID) bool { return p.isStalled(tenant) }
 
-// HashUUID is the hash by which the node of a tenant is found.
-func HashUUID(id domain.TenantID) int32 { return hashUUID(id) }
-
-// Group returns the group of nodes that has a tenant's log.
+// Group returns the group of nodes that has a tenant's log, as soon as it is known.
 func (p *Pool) Group(tenant domain.TenantID) int32 {
-	p.nodes.of(tenant)
-	p.nodes.reading.Wait()
-	id := p.nodes.of(tenant)
-	return int32(littleendian.LittleEndian.Uint32(id[:])) - 1
+	for {
+		if group := p.nodes.of(tenant); group >= 0 {
+			return group
+		}
+		<-time.After(10 * time.Millisecond)
+	}
 }
 
 // Divide lets the pool take the database for a cluster of two nodes.
 func (p *Pool) Divide() {
 	p.nodes = &nodes{readAt: time.Now().Add(time.Hour), shards: []shard{{math.MinInt32, -1, 1}, {0, math.MaxInt32, 2}}}
 }
+
+// HashUUID is the hash by which the node of a tenant is found.
+func HashUUID(id domain.TenantID) int32 { return hashUUID(id) }

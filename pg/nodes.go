@@ -3,6 +3,8 @@ package pg
 import (
 	"context"
 	littleendian "encoding/binary"
+	"fmt"
+	"log/slog"
 	"math/bits"
 	"sync"
 	"time"
@@ -13,18 +15,20 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// nodesReadEvery is how often a process reads again which node has which shard.
-const nodesReadEvery = 30 * time.Second
+// nodesReadEvery is how often a process reads again which node has which shard, and nodesTimeout limits one read.
+const (
+	nodesReadEvery = 30 * time.Second
+	nodesTimeout   = 5 * time.Second
+)
 
-// nodes knows on which node of a cluster the logs of tenants are. It is safe for concurrent use. A nil nodes is that of a
-// database on one node.
+// nodes knows on which node of a cluster the logs of tenants are. It is safe for concurrent use.
 type nodes struct {
 	pool *pgxpool.Pool // of the coordinator
+	log  *slog.Logger
 
-	mu      sync.Mutex
-	shards  []shard
-	readAt  time.Time
-	reading sync.WaitGroup
+	mu     sync.Mutex
+	shards []shard
+	readAt time.Time
 }
 
 // shard is a shard of the logs, whose tenants have hashes from First to Last.
@@ -33,42 +37,41 @@ type shard struct {
 	Group       int32 // of nodes: one, and its standbys
 }
 
-// of returns an id for the node of a tenant's log, which is no tenant's. While it is not known, the id is that of another
-// node. The id is zero if there are no nodes. of never waits.
-func (n *nodes) of(tenant domain.TenantID) (id domain.TenantID) {
-	if n == nil {
-		return id
-	}
+// of returns the group of nodes with a tenant's log. It does not wait for the database.
+func (n *nodes) of(tenant domain.TenantID) int32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if time.Since(n.readAt) >= nodesReadEvery {
 		n.readAt = time.Now()
-		n.reading.Go(n.read)
+		go func() {
+			if err := n.read(); err != nil {
+				n.log.Warn("where the cluster's shards are could not be read; what was read last is used", "error", err)
+			}
+		}()
 	}
-	group, hash := int32(-2), hashUUID(tenant)
+	hash := hashUUID(tenant)
 	for _, s := range n.shards {
 		if s.First <= hash && hash <= s.Last {
-			group = s.Group
+			return s.Group
 		}
 	}
-	littleendian.LittleEndian.PutUint32(id[:], uint32(group+1)) // a coordinator is group 0
-	return id
+	return -1 // it moves at the moment
 }
 
-// read reads the shards. If it fails, the last ones are kept.
-func (n *nodes) read() {
-	ctx, cancel := context.WithTimeout(context.Background(), nodesReadEvery)
+func (n *nodes) read() error {
+	ctx, cancel := context.WithTimeout(context.Background(), nodesTimeout)
 	defer cancel()
 	rows, _ := n.pool.Query(ctx, `
 		select s.shardminvalue::int, s.shardmaxvalue::int, p.groupid from pg_dist_shard s join pg_dist_placement p using (shardid)
 		where s.logicalrelid = 'manifold.logs'::regclass and p.shardstate = 1`)
 	shards, err := pgx.CollectRows(rows, pgx.RowToStructByPos[shard])
 	if err != nil {
-		return
+		return fmt.Errorf("read where the shards are: %w", err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.shards = shards
+	n.shards, n.readAt = shards, time.Now()
+	return nil
 }
 
 // hashUUID is PostgreSQL's uuid_hash, by which Citus assigns tenants to shards. It is Bob Jenkins's lookup3

@@ -2,7 +2,6 @@ package pg_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
@@ -58,7 +57,7 @@ func TestANodeWithoutAnswersLeavesConnections(t *testing.T) {
 			}
 		}
 	}
-	other, late := newOn(2), newOn(1)
+	other := newOn(2)
 	var hung []domain.TenantID
 	for range 6 {
 		hung = append(hung, newOn(1))
@@ -71,15 +70,10 @@ func TestANodeWithoutAnswersLeavesConnections(t *testing.T) {
 		h := hang(t, pool, tenant, 2, connected)
 		defer h.end()
 	}
-	answersSoon(t, pool, other)
+	for range 10 {
+		answersSoon(t, pool, other)
+	}
 	if conns := pool.Stat().AcquiredConns(); conns > 6 {
 		t.Errorf("tenants of a node hold %d of 8 connections", conns)
-	}
-	for !pool.IsStalled(late) {
-		<-time.After(10 * time.Millisecond)
-	}
-	answersSoon(t, pool, other)
-	if pool.IsStalled(other) {
-		t.Error("the other node is stalled")
 	}
 }

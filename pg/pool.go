@@ -2,8 +2,8 @@ package pg
 
 import (
 	"context"
+	littleendian "encoding/binary"
 	"errors"
-	"iter"
 	"sync"
 	"time"
 
@@ -14,38 +14,41 @@ import (
 	"github.com/manifold-es/manifold/fairshare"
 )
 
-// stalledAfter is how long the database may leave the calls of a tenant without an answer until the tenant is stalled.
-// nodeStalledAfter is likewise for a node of a cluster, which many tenants use.
+// stalledAfter is how long the database may leave the calls of a tenant without an answer until the tenant is stalled. A
+// call that exceeds its deadline counts if it had a connection for lateAfter.
 const (
-	stalledAfter     = 5 * time.Second
-	nodeStalledAfter = time.Second
+	stalledAfter = 5 * time.Second
+	lateAfter    = 500 * time.Millisecond
 )
+
+// maxStalledKept limits the stalled tenants that are remembered.
+const maxStalledKept = 10_000
 
 // Pool contains the connections of a login that works under tenants. Tenants that wait for a connection take turns, and
 // one tenant holds at most three quarters of the connections. On a cluster, the nodes with the tenants' logs take turns
-// likewise, and one tenant holds three quarters of what its node may.
+// likewise, all tenants of a node hold at most three quarters of the connections together, and one of them at most three
+// quarters of these. So a node that does not answer leaves connections to the tenants of others.
 //
 // A tenant is stalled while the database has answered none of its calls for stalledAfter, or if its last call failed like
-// that or exceeded its deadline. That happens to a tenant whose rows somebody has locked. All tenants of a cluster's node
-// are stalled if none of their calls was answered for nodeStalledAfter. All stalled tenants together hold a quarter of the
-// connections, so that they leave the others to tenants whose calls are answered. An answer ends that.
+// that or exceeded its deadline. That happens to all tenants of a cluster's node that hangs, and to a tenant whose rows
+// somebody has locked. All stalled tenants together hold a quarter of the connections, so that they leave the others to
+// tenants whose calls are answered. An answer ends that.
 //
 // Statements that are run on the pool itself, without a tenant, are not counted.
 type Pool struct {
 	*pgxpool.Pool
-	shares  *fairshare.Budget // a connection each, of all nodes of a cluster, otherwise of all tenants
+	shares  *fairshare.Budget // a connection each, of all tenants, or of the nodes of a cluster
 	stalled *fairshare.Budget // a connection each, of stalled tenants
 	nodes   *nodes            // nil: not a cluster
 	closing sync.WaitGroup    // connections that count until they are closed
 
-	mu     sync.Mutex
-	ofNode map[domain.TenantID]*fairshare.Budget // a connection each, of a node's tenants
-	calls  map[domain.TenantID]*calls            // by tenants and by nodes: those with calls under way, and those that are stalled
+	mu      sync.Mutex
+	ofNode  map[int32]*fairshare.Budget      // a connection each, of a node's tenants
+	tenants map[domain.TenantID]*tenantCalls // with calls under way, and those that are stalled
 }
 
-// calls are the calls of one tenant, or of one node's tenants.
-type calls struct {
-	patience   time.Duration // stalledAfter or nodeStalledAfter
+// tenantCalls are the calls of one tenant.
+type tenantCalls struct {
 	underWay   int
 	heard      time.Time // when a call was last answered, or the first of those under way began
 	unanswered bool      // the call that ended last
@@ -59,8 +62,8 @@ func shareOut(pool *pgxpool.Pool, nodes *nodes) *Pool {
 		shares:  fairshare.New("connections", conns, conns-quarter),
 		stalled: fairshare.New("connections of stalled tenants", max(1, quarter), max(1, quarter/2)),
 		nodes:   nodes,
-		ofNode:  make(map[domain.TenantID]*fairshare.Budget),
-		calls:   make(map[domain.TenantID]*calls),
+		ofNode:  make(map[int32]*fairshare.Budget),
+		tenants: make(map[domain.TenantID]*tenantCalls),
 	}
 }
 
@@ -68,37 +71,34 @@ func shareOut(pool *pgxpool.Pool, nodes *nodes) *Pool {
 func (p *Pool) Close() {
 	p.Pool.Close()
 	p.closing.Wait()
-	if p.nodes != nil {
-		p.nodes.reading.Wait()
-	}
 }
 
 // lease is a connection that a call of a tenant holds.
 type lease struct {
 	*pgxpool.Conn
-	pool         *Pool
-	tenant, node domain.TenantID
-	held         []*fairshare.Account
+	pool   *Pool
+	tenant domain.TenantID
+	began  time.Time
+	shares []*fairshare.Account
 }
 
 // lease waits for the tenant's turn and for a connection. The caller must end it.
 func (p *Pool) lease(ctx context.Context, tenant domain.TenantID) (*lease, error) {
-	l := &lease{pool: p, tenant: tenant, node: p.nodes.of(tenant)}
+	l := &lease{pool: p, tenant: tenant}
 	if err := l.wait(ctx); err != nil {
-		l.leave()
+		l.giveUp()
 		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for id, patience := range l.parties() {
-		c := p.calls[id]
-		if c == nil {
-			c = &calls{patience: patience}
-			p.calls[id] = c
-		}
-		if c.underWay++; c.underWay == 1 {
-			c.heard = time.Now()
-		}
+	calls := p.tenants[tenant]
+	if calls == nil {
+		calls = &tenantCalls{}
+		p.tenants[tenant] = calls
+	}
+	l.began = time.Now()
+	if calls.underWay++; calls.underWay == 1 {
+		calls.heard = l.began
 	}
 	return l, nil
 }
@@ -106,45 +106,40 @@ func (p *Pool) lease(ctx context.Context, tenant domain.TenantID) (*lease, error
 func (l *lease) wait(ctx context.Context) (err error) {
 	p := l.pool
 	take := func(b *fairshare.Budget, by domain.TenantID) error {
-		account := b.Account(by)
-		l.held = append(l.held, account)
-		return account.Wait(ctx, 1, 0)
+		share := b.Account(by)
+		l.shares = append(l.shares, share)
+		return share.Wait(ctx, 1, 0)
 	}
-	if p.isStalled(l.tenant, l.node) {
+	if p.isStalled(l.tenant) {
 		if err := take(p.stalled, l.tenant); err != nil {
 			return err
 		}
 	}
-	whose := l.tenant
-	if l.node != (domain.TenantID{}) {
+	by := l.tenant
+	if p.nodes != nil {
+		node := p.nodes.of(l.tenant)
 		// A call waits for its tenant's turn first, so that a busy tenant delays no other of its node.
-		if err := take(p.sharesOf(l.node), l.tenant); err != nil {
+		if err := take(p.sharesOf(node), l.tenant); err != nil {
 			return err
 		}
-		whose = l.node
+		by = domain.TenantID{}
+		littleendian.LittleEndian.PutUint32(by[:], uint32(node)) // an account for each node
 	}
-	if err := take(p.shares, whose); err != nil {
+	if err := take(p.shares, by); err != nil {
 		return err
 	}
 	l.Conn, err = p.Acquire(ctx)
 	return err
 }
 
-func (l *lease) leave() {
-	for _, account := range l.held {
-		account.Close()
-	}
-}
-
-// parties yields the tenant and, on a cluster, its node.
-func (l *lease) parties() iter.Seq2[domain.TenantID, time.Duration] {
-	return func(yield func(domain.TenantID, time.Duration) bool) {
-		_ = yield(l.tenant, stalledAfter) && l.node != (domain.TenantID{}) && yield(l.node, nodeStalledAfter)
+func (l *lease) giveUp() {
+	for _, share := range l.shares {
+		share.Close()
 	}
 }
 
 // sharesOf returns what the tenants of a node share.
-func (p *Pool) sharesOf(node domain.TenantID) *fairshare.Budget {
+func (p *Pool) sharesOf(node int32) *fairshare.Budget {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b := p.ofNode[node]
@@ -155,6 +150,17 @@ func (p *Pool) sharesOf(node domain.TenantID) *fairshare.Budget {
 		p.ofNode[node] = b
 	}
 	return b
+}
+
+// InTurn runs do in a transaction of Foreground on the tenant's turn, and commits it if do returns nil. The tenant is not
+// set, so do may also be about others; on a cluster, those of the same node.
+func InTurn(ctx context.Context, p *Pool, tenant domain.TenantID, do func(pgx.Tx) error) (err error) {
+	l, err := p.lease(ctx, tenant)
+	if err != nil {
+		return Unavailable(err)
+	}
+	defer func() { l.end(err) }()
+	return Unavailable(pgx.BeginFunc(ctx, l.Conn, do))
 }
 
 // LookUp runs a single statement on the tenant's turn, outside a transaction, and scans its only row. If there is none, the
@@ -169,26 +175,19 @@ func LookUp[T any](ctx context.Context, p *Pool, tenant domain.TenantID, scan pg
 	return pgx.CollectExactlyOneRow(rows, scan)
 }
 
-// isStalled reports whether a tenant or its node is stalled.
-func (p *Pool) isStalled(ids ...domain.TenantID) bool {
+func (p *Pool) isStalled(tenant domain.TenantID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, id := range ids {
-		if c := p.calls[id]; c != nil && (c.unanswered || c.underWay > 0 && time.Since(c.heard) >= c.patience) {
-			return true
-		}
-	}
-	return false
+	calls := p.tenants[tenant]
+	return calls != nil && (calls.unanswered || calls.underWay > 0 && time.Since(calls.heard) >= stalledAfter)
 }
 
 // answered records an answer while the call continues.
 func (l *lease) answered() {
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()
-	for id := range l.parties() {
-		c := l.pool.calls[id]
-		c.heard, c.unanswered = time.Now(), false
-	}
+	calls := l.pool.tenants[l.tenant]
+	calls.heard, calls.unanswered = time.Now(), false
 }
 
 // end returns the connection. err is how the call has ended.
@@ -198,32 +197,30 @@ func (l *lease) end(err error) {
 		// pgxpool opens no other in its place until it is cleaned up, which takes up to 15 s if the server does not answer.
 		p.closing.Go(func() {
 			<-conn.PgConn().CleanupDone()
-			l.leave()
+			l.giveUp()
 		})
 		l.Release()
 	} else {
 		l.Release()
-		l.leave()
+		l.giveUp()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for id := range l.parties() {
-		c := p.calls[id]
-		c.underWay--
-		late := id == l.tenant && errors.Is(err, context.DeadlineExceeded)
-		switch {
-		case late, noAnswer(err) && now.Sub(c.heard) >= c.patience:
-			c.unanswered = true
-		case !noAnswer(err):
-			c.heard, c.unanswered = now, false
-		}
-		if c.underWay == 0 && !c.unanswered {
-			delete(p.calls, id)
-		}
+	calls := p.tenants[l.tenant]
+	calls.underWay--
+	late := errors.Is(err, context.DeadlineExceeded)
+	switch {
+	case late && now.Sub(l.began) >= lateAfter, noAnswer(err) && now.Sub(calls.heard) >= stalledAfter:
+		calls.unanswered = true
+	case !late && !noAnswer(err):
+		calls.heard, calls.unanswered = now, false
+	}
+	if calls.underWay == 0 && (!calls.unanswered || len(p.tenants) > maxStalledKept) {
+		delete(p.tenants, l.tenant)
 	}
 }
 
 // noAnswer reports whether a call ended with err without an answer. Errors of the caller follow an answer.
 func noAnswer(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || Disconnected(err) || SQLState(err) == canceled
+	return errors.Is(err, context.Canceled) || Disconnected(err) || SQLState(err) == canceled
 }

@@ -104,12 +104,18 @@ func TestSilentWorkerOfACluster(t *testing.T) {
 			resume := silence(victim, t)
 			<-time.After(45 * time.Second) // a cached key has 30, and so has a statement
 			awaitOthers(t, w, others)
+			if a, err := w.operator.once(t.Context(), 0, "GET", "/readyz", nil); err != nil || a.status != http.StatusOK {
+				t.Errorf("the process is not ready: %s, %v", a, err)
+			}
 			t.Logf("other tenants continued %s after the worker had stopped to answer", time.Since(began))
 			resume()
 			awaitAppends(t, w, loads, 20)
 			w.end()
 			w.all.Wait()
 			for _, load := range loads {
+				if load.log != victim.Port && load.refused.Load() > 0 {
+					t.Errorf("%s: %d appends to another worker were refused", load.name, load.refused.Load())
+				}
 				load.check(t, w)
 			}
 		})

@@ -54,8 +54,10 @@ func (s *Registry) BySystem() BySystem { return BySystem{s} }
 
 // UpcasterRevision does the same as Registry.UpcasterRevision.
 func (s BySystem) UpcasterRevision(ctx context.Context, tenant domain.TenantID) (domain.UpcasterRevision, error) {
-	var revision domain.UpcasterRevision
-	err := s.registry.db.System.QueryRow(ctx, "select "+fmt.Sprintf(upcasterRevision, "$1"), tenant).Scan(&revision.Own, &revision.Shared)
+	scan := func(row pgx.CollectableRow) (r domain.UpcasterRevision, err error) {
+		return r, row.Scan(&r.Own, &r.Shared)
+	}
+	revision, err := pg.LookUp(ctx, s.registry.db.Foreground, tenant, scan, "select "+fmt.Sprintf(upcasterRevision, "$1"), tenant)
 	if err != nil {
 		return domain.UpcasterRevision{}, pg.Unavailable(fmt.Errorf("read the revision of the upcasters: %w", err))
 	}
@@ -64,11 +66,11 @@ func (s BySystem) UpcasterRevision(ctx context.Context, tenant domain.TenantID) 
 
 // Upcasters does the same as Registry.Upcasters.
 func (s BySystem) Upcasters(ctx context.Context, owner domain.TenantID) (upcasters []domain.Upcaster, revision int64, err error) {
-	err = pgx.BeginFunc(ctx, s.registry.db.System, func(tx pgx.Tx) error {
+	err = pg.InTurn(ctx, s.registry.db.Foreground, owner, func(tx pgx.Tx) error {
 		upcasters, revision, err = readUpcasters(ctx, tx, owner)
 		return err
 	})
-	return upcasters, revision, pg.Unavailable(err)
+	return upcasters, revision, err
 }
 
 // Upcasters returns an owner's upcasters, ordered by type and version, with their common revision.
