@@ -42,7 +42,7 @@ type Limiter struct {
 	active  int // shares with limits that requests have used recently
 	warned  time.Time
 
-	node func(domain.TenantID) int32 // of a cluster: each has separate rounds, so that one without answers holds up no others
+	node func(domain.TenantID) int32 // of a cluster: each has separate rounds, so that one without answers delays no others
 	busy map[int32]struct{}          // the nodes with a round under way
 
 	unreported map[*share]struct{} // those that may have to report

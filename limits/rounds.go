@@ -71,7 +71,7 @@ func (l *Limiter) Run(ctx context.Context) error {
 	}
 }
 
-// forget deletes unused ledgers. On a cluster that needs all nodes, so it must not hold up rounds.
+// forget deletes unused ledgers. On a cluster that needs all nodes, so it must not delay rounds.
 func (l *Limiter) forget(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()

@@ -49,8 +49,8 @@ func appendEvents(ctx context.Context, l *Limiter, count int64) bool {
 	return pass.Append(ctx, count, 1) == nil
 }
 
-// A node of a cluster that does not answer holds up no other.
-func TestANodeWithoutAnswersHoldsUpNoOther(t *testing.T) {
+// A node of a cluster that does not answer delays no other.
+func TestANodeWithoutAnswersDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())

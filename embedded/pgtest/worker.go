@@ -95,7 +95,7 @@ func (w Worker) Vanish(t testing.TB) (resume func()) {
 	}
 	resume = sync.OnceFunc(func() {
 		if err := errors.Join(rule("--delete", "--dport"), rule("--delete", "--sport")); err != nil {
-			t.Errorf("pgtest: the worker at port %d cannot be reached any more: %v", w.Port, err)
+			t.Errorf("pgtest: the worker at port %d can no longer be reached: %v", w.Port, err)
 		}
 	})
 	for _, port := range []string{"--dport", "--sport"} {
