@@ -518,6 +518,7 @@ func TestTenantsAreIsolatedInEveryEndpoint(t *testing.T) {
 			if !unchanged {
 				before = other.settled(t, all)
 			}
+			s.keepMember(t, all)
 			a := s.call(t, e, try, key, s)
 			if !slices.Contains(try.status, a.status) {
 				t.Fatalf("%s for %s: %s", operation, s.mark, a)
@@ -582,7 +583,12 @@ func (s *side) settle(t *testing.T, all map[string]endpoint) {
 	for _, path := range []string{"/v1/projections/everyones/state", "/v1/projections/orders/state"} {
 		s.settleProjection(t, path)
 	}
-	if s.member != "" { // on a slow machine the member would be swept meanwhile
+	s.keepMember(t, all)
+}
+
+// keepMember sends a heartbeat of the side's member, if it has one. Otherwise it would be removed on a slow machine.
+func (s *side) keepMember(t *testing.T, all map[string]endpoint) {
+	if s.member != "" {
 		s.call(t, all["heartbeatSubscription"], try{}, s.user.key, s)
 	}
 }

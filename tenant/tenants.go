@@ -47,8 +47,7 @@ func (s *Tenants) CreateTenant(ctx context.Context, tenant domain.Tenant) error 
 
 // Tenant returns a tenant, even a deleted one, or domain.CodeNotFound if this id was never used.
 func (s *Tenants) Tenant(ctx context.Context, id domain.TenantID) (domain.Tenant, error) {
-	rows, _ := s.db.System.Query(ctx, "select "+tenantColumns+" from tenants t where t.tenant_id = $1", id)
-	tenant, err := pgx.CollectExactlyOneRow(rows, scanTenant)
+	tenant, err := pg.LookUp(ctx, s.db.Foreground, id, scanTenant, "select "+tenantColumns+" from tenants t where t.tenant_id = $1", id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return domain.Tenant{}, NotFound(id)
 	}
