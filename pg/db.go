@@ -46,8 +46,8 @@ type Config struct {
 type DB struct {
 	App, Retention *Pool         // by login
 	System         *pgxpool.Pool // likewise
-	Foreground     *Pool         // a few connections of the system login for short statements that requests wait for, such as look-ups of keys
-	Heartbeats     *pgxpool.Pool // one connection of the system login for signs of life, which must not wait for other work, and of a cluster for where its shards are
+	Foreground     *Pool         // a few connections of the system login for short statements that requests wait for
+	Heartbeats     *pgxpool.Pool // one connection of the system login for what must not wait for others: signs of life, and where shards are
 	Log            *slog.Logger
 	Distributed    bool // the tables are distributed over the nodes of a Citus cluster
 	Replicas       []*Replica

@@ -37,7 +37,7 @@ type shard struct {
 	Group       int32 // of nodes: one, and its standbys
 }
 
-// of returns the group of nodes with a tenant's log. It does not wait for the database.
+// of returns the group of nodes with a tenant's log, or -1 if that is not known yet. It does not wait for the database.
 func (n *nodes) of(tenant domain.TenantID) int32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -55,7 +55,7 @@ func (n *nodes) of(tenant domain.TenantID) int32 {
 			return s.Group
 		}
 	}
-	return -1 // it moves at the moment
+	return -1
 }
 
 func (n *nodes) read() error {
