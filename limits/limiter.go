@@ -374,8 +374,9 @@ func (r *round) wait(ctx context.Context) error {
 	}
 }
 
-// check reports whether a round is needed to get what is missing. If that would be of no use, or on the last try, it
-// returns the refusal.
+// check reports whether a round is needed to get what is missing. If the last round showed that there is no more, it
+// returns the refusal: at once while another round would be of no use, and on the last try in any case. What a round gave
+// may be gone without a refusal, because another request was quicker.
 func (s *share) check(now time.Time, n need, pace time.Duration, last bool) (missing bool, err error) {
 	if !now.Before(s.until) { // the lease has ended; others may use it
 		for i := range s.tokens {
@@ -396,8 +397,8 @@ func (s *share) check(now time.Time, n need, pace time.Duration, last bool) (mis
 			return false, domain.Errorf(domain.CodeTooLarge, "", "the request has %.0f %s; %s may send at most %d at once; split it", wanted, rateNames[i], s.whose(), rate.Burst)
 		}
 		wait := untilTokens(wanted-t.left-t.free, rate)
-		dry := !t.dryAt.IsZero() && wanted > t.left+t.free && now.Sub(t.dryAt) < max(pace, min(wait, time.Second))
-		if dry || last && n.tokens[i] > 0 {
+		dry := !t.dryAt.IsZero() && wanted > t.left+t.free
+		if dry && (now.Sub(t.dryAt) < max(pace, min(wait, time.Second)) || last && n.tokens[i] > 0) {
 			return false, s.tooMany(i, rate, max(wait-now.Sub(t.dryAt), pace))
 		}
 		if n.tokens[i] > 0 {
@@ -410,7 +411,7 @@ func (s *share) check(now time.Time, n need, pace time.Duration, last bool) (mis
 		if limit == nil || n.slots[i] == 0 || q.used < q.held {
 			continue
 		}
-		if last || !q.dryAt.IsZero() && now.Sub(q.dryAt) < pace {
+		if !q.dryAt.IsZero() && (last || now.Sub(q.dryAt) < pace) {
 			what := [slotCount]string{"connections", "requests in flight"}[i]
 			e := domain.Errorf(domain.CodeTooManyRequests, "", "%s may have %d %s at a time, in all processes together; end one first", s.whose(), *limit, what)
 			e.RetryAfter = time.Second

@@ -101,6 +101,30 @@ func TestANodeWithoutAnswersDelaysNoOther(t *testing.T) {
 	})
 }
 
+// A request whose tokens or slot another request took after each of its rounds asks again, and is not refused: there are
+// more. It is refused if its last round has shown that there are none.
+func TestOnlyWhatIsUsedUpIsRefused(t *testing.T) {
+	t.Parallel()
+	ten, now := int64(10), time.Now()
+	wants := need{}
+	wants.tokens[requests], wants.slots[inFlight] = 1, 1
+	for _, dryAt := range []time.Time{{}, now.Add(-time.Second)} {
+		withTokens := &share{limits: domain.Limits{Requests: &domain.Rate{PerSecond: 10, Burst: 10}}, until: now.Add(lease)}
+		withTokens.tokens[requests].dryAt = dryAt
+		if dryAt.IsZero() {
+			withTokens.tokens[requests].free = 9
+		}
+		withSlots := &share{limits: domain.Limits{InFlight: &ten}, until: now.Add(lease)}
+		withSlots.slots[inFlight] = slots{held: 1, used: 1, dryAt: dryAt}
+		for what, s := range map[string]*share{"tokens": withTokens, "slots": withSlots} {
+			missing, err := s.check(now, wants, pauseDry, true)
+			if refused := err != nil; refused == dryAt.IsZero() || missing == refused {
+				t.Errorf("%s, none left at %v: another round %v, refusal %v", what, dryAt, missing, err)
+			}
+		}
+	}
+}
+
 // Processes with appends of up to a burst are all served, if they try again, and exceed no limit together.
 func TestEveryProcessIsServed(t *testing.T) {
 	t.Parallel()
