@@ -89,7 +89,7 @@ func open(ctx context.Context, config Config) (*DB, error) {
 	var refused error
 	connected := false
 	distributed := map[string]string{}
-	var of *nodes
+	var of *Nodes
 	for _, login := range []struct {
 		set      func(*pgxpool.Pool)
 		name     string
@@ -101,12 +101,12 @@ func open(ctx context.Context, config Config) (*DB, error) {
 		{func(pool *pgxpool.Pool) {
 			db.Heartbeats = pool
 			if db.Distributed {
-				of = &nodes{pool: pool, log: db.Log}
+				of = NewNodes(pool, "manifold.logs", db.Log)
 			}
 		}, "system", config.SystemURL, 1, nil},
-		{func(pool *pgxpool.Pool) { db.Foreground = shareOut(pool, of) }, "system", config.SystemURL, foregroundConns, nil},
-		{func(pool *pgxpool.Pool) { db.App = shareOut(pool, of) }, "app", config.AppURL, maxConns, AppSettings},
-		{func(pool *pgxpool.Pool) { db.Retention = shareOut(pool, of) }, "retention", config.RetentionURL, max(2, maxConns/4), RetentionSettings},
+		{func(pool *pgxpool.Pool) { db.Foreground = ShareOut(pool, of) }, "system", config.SystemURL, foregroundConns, nil},
+		{func(pool *pgxpool.Pool) { db.App = ShareOut(pool, of) }, "app", config.AppURL, maxConns, AppSettings},
+		{func(pool *pgxpool.Pool) { db.Retention = ShareOut(pool, of) }, "retention", config.RetentionURL, max(2, maxConns/4), RetentionSettings},
 	} {
 		pool, err := OpenPool(ctx, login.url, login.maxConns, merge(login.settings, distributed), config.Connected)
 		if err != nil {
@@ -263,10 +263,7 @@ func (db *DB) Spare() bool {
 
 // Node returns the node of a cluster with a tenant's log. Without a cluster, all are on node 0.
 func (db *DB) Node(tenant domain.TenantID) int32 {
-	if db.Foreground.nodes == nil {
-		return 0
-	}
-	return db.Foreground.nodes.of(tenant)
+	return db.Foreground.nodes.Of(tenant)
 }
 
 // Ping reports whether the database answers, on the app and the system login.
@@ -291,11 +288,11 @@ type TxOptions struct {
 
 // UnderWith is Under with options.
 func UnderWith(ctx context.Context, pool *Pool, tenant domain.TenantID, options TxOptions, do func(pgx.Tx) error) error {
-	l, err := pool.lease(ctx, tenant)
+	l, err := pool.Lease(ctx, tenant)
 	if err != nil {
 		return Unavailable(err)
 	}
-	defer func() { l.end(err) }()
+	defer func() { l.End(err) }()
 	begin := "begin"
 	if options.OneSnapshot {
 		begin += " isolation level repeatable read"

@@ -13,7 +13,7 @@ func (p *Pool) IsStalled(tenant domain.TenantID) bool { return p.isStalled(tenan
 // Group returns the group of nodes that has a tenant's log, as soon as it is known.
 func (p *Pool) Group(tenant domain.TenantID) int32 {
 	for {
-		if group := p.nodes.of(tenant); group >= 0 {
+		if group := p.nodes.Of(tenant); group >= 0 {
 			return group
 		}
 		<-time.After(10 * time.Millisecond)
@@ -22,7 +22,8 @@ func (p *Pool) Group(tenant domain.TenantID) int32 {
 
 // Divide lets the pool take the database for a cluster of two nodes.
 func (p *Pool) Divide() {
-	p.nodes = &nodes{readAt: time.Now().Add(time.Hour), shards: []shard{{math.MinInt32, -1, 1}, {0, math.MaxInt32, 2}}}
+	of := ShareOut(p.Pool, &Nodes{readAt: time.Now().Add(time.Hour), shards: []shard{{math.MinInt32, -1, 1}, {0, math.MaxInt32, 2}}})
+	p.nodes, p.total = of.nodes, of.total
 }
 
 // HashUUID is the hash by which the node of a tenant is found.

@@ -21,24 +21,39 @@ const (
 	nodesTimeout   = 5 * time.Second
 )
 
-// nodes knows on which node of a cluster the logs of tenants are. It is safe for concurrent use.
-type nodes struct {
-	pool *pgxpool.Pool // of the coordinator
-	log  *slog.Logger
+// Nodes knows on which node of a cluster the rows of tenants are, in one of the distributed tables and those that are
+// colocated with it. It is safe for concurrent use. Without a cluster it is nil: then all are on node 0.
+type Nodes struct {
+	pool  *pgxpool.Pool // of the coordinator
+	table string
+	log   *slog.Logger
 
 	mu     sync.Mutex
 	shards []shard
 	readAt time.Time
 }
 
-// shard is a shard of the logs, whose tenants have hashes from First to Last.
+// NewNodes returns the Nodes for a table that is distributed by tenant. When it is asked, it reads through pool where the
+// shards are, at most every 30 s.
+func NewNodes(pool *pgxpool.Pool, table string, log *slog.Logger) *Nodes {
+	return &Nodes{pool: pool, table: table, log: log}
+}
+
+// shard is a shard of the table, whose tenants have hashes from First to Last.
 type shard struct {
 	First, Last int32
 	Group       int32 // of nodes: one, and its standbys
 }
 
-// of returns the group of nodes with a tenant's log, or -1 if that is not known yet. It does not wait for the database.
-func (n *nodes) of(tenant domain.TenantID) int32 {
+// Of returns the group of nodes with a tenant's rows, or -1 if that is not known yet, and for domain.Everyone. It does not
+// wait for the database.
+func (n *Nodes) Of(tenant domain.TenantID) int32 {
+	switch {
+	case n == nil:
+		return 0
+	case tenant == domain.Everyone:
+		return -1
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if time.Since(n.readAt) >= nodesReadEvery {
@@ -58,12 +73,12 @@ func (n *nodes) of(tenant domain.TenantID) int32 {
 	return -1
 }
 
-func (n *nodes) read() error {
+func (n *Nodes) read() error {
 	ctx, cancel := context.WithTimeout(context.Background(), nodesTimeout)
 	defer cancel()
 	rows, _ := n.pool.Query(ctx, `
 		select s.shardminvalue::int, s.shardmaxvalue::int, p.groupid from pg_dist_shard s join pg_dist_placement p using (shardid)
-		where s.logicalrelid = 'manifold.logs'::regclass and p.shardstate = 1`)
+		where s.logicalrelid = to_regclass($1) and p.shardstate = 1`, n.table)
 	shards, err := pgx.CollectRows(rows, pgx.RowToStructByPos[shard])
 	if err != nil {
 		return fmt.Errorf("read where the shards are: %w", err)

@@ -39,7 +39,7 @@ var binary = []int16{1}
 // everything else from the connection's statement cache.
 type Pipeline struct {
 	pooled   *pgxpool.Conn
-	lease    *lease // nil: of a replica's pool
+	lease    *Lease // nil: of a replica's pool
 	failed   error  // how the last Run or Receive has ended
 	conn     *pgconn.PgConn
 	pipeline *pgconn.Pipeline
@@ -59,7 +59,7 @@ type Sent struct {
 
 // Pipeline waits for the tenant's turn, and for a connection. The pipeline ends when ctx ends.
 func (p *Pool) Pipeline(ctx context.Context, tenant domain.TenantID) (*Pipeline, error) {
-	l, err := p.lease(ctx, tenant)
+	l, err := p.Lease(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func (x *Pipeline) Close() {
 		x.pooled.Release()
 		return
 	}
-	x.lease.end(failed)
+	x.lease.End(failed)
 }
 
 // Query is one statement of a transaction that takes one round trip.

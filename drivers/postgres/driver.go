@@ -55,8 +55,9 @@ type Config struct {
 
 // Driver stores documents in one PostgreSQL database. It is a drivers.Driver.
 type Driver struct {
-	pool         *pgxpool.Pool
-	queries      *pgxpool.Pool // for queries that filter or order
+	pool         *pg.Pool
+	queries      *pg.Pool      // for queries that filter or order
+	nodes        *pg.Nodes     // with the documents of tenants; nil: it is not distributed
 	queryTimeout time.Duration // of a statement of those queries
 	log          *slog.Logger
 	views        bool // the role manifold_views exists, and the login may make it the owner of views
@@ -108,20 +109,23 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 		d.log = slog.New(slog.DiscardHandler)
 	}
 	config.MaxConns = cmp.Or(config.MaxConns, 8)
-	var err error
-	if d.pool, err = connect(ctx, config.URL, config.MaxConns, settings); err != nil {
+	pool, err := connect(ctx, config.URL, config.MaxConns, settings)
+	if err != nil {
 		return nil, err
 	}
-	if err := d.detectCluster(ctx, config); err != nil {
-		d.pool.Close()
+	if pool, err = d.detectCluster(ctx, config, pool); err != nil {
+		pool.Close()
 		return nil, fmt.Errorf("the documents' database: %w", dialect.Error(err))
 	}
+	d.pool = pg.ShareOut(pool, d.nodes)
 	limited := maps.Clone(querySettings)
 	limited["statement_timeout"] = strconv.FormatInt(max(d.queryTimeout.Milliseconds(), 1), 10)
-	if d.queries, err = connect(ctx, config.URL, cmp.Or(config.QueryConns, 4), limited); err != nil {
+	queries, err := connect(ctx, config.URL, cmp.Or(config.QueryConns, 4), limited)
+	if err != nil {
 		d.pool.Close()
 		return nil, err
 	}
+	d.queries = pg.ShareOut(queries, d.nodes)
 	var background context.Context
 	background, d.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if err := d.prepareDatabase(ctx, background); err != nil {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
@@ -28,23 +29,31 @@ func (d *Driver) detectLog(ctx context.Context) error {
 		schema+".lost_attempt()", appRole).Scan(&d.withLog)
 }
 
-// detectCluster determines whether the log's database is this one and distributed, and adapts the settings.
-func (d *Driver) detectCluster(ctx context.Context, config Config) (err error) {
-	if d.distributed, err = migrations.IsDistributed(ctx, d.pool); err != nil || !d.distributed {
-		return err
+// detectCluster determines whether the log's database is this one and distributed. If so, it replaces the pool by one with
+// other settings.
+func (d *Driver) detectCluster(ctx context.Context, config Config, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
+	var err error
+	if d.distributed, err = migrations.IsDistributed(ctx, pool); err != nil || !d.distributed {
+		return pool, err
 	}
-	if problem, err := migrations.PropagationProblem(ctx, d.pool); err != nil || problem != "" {
-		return cmp.Or(err, errors.New(problem))
+	if problem, err := migrations.PropagationProblem(ctx, pool); err != nil || problem != "" {
+		return pool, cmp.Or(err, errors.New(problem))
 	}
 	adapted := maps.Clone(settings)
 	maps.Copy(adapted, pg.DistributedSettings)
-	pool, err := connect(ctx, config.URL, config.MaxConns, adapted)
+	other, err := connect(ctx, config.URL, config.MaxConns, adapted)
 	if err != nil {
-		return err
+		return pool, err
 	}
-	d.pool.Close()
-	d.pool = pool
-	return nil
+	pool.Close()
+	d.nodes = pg.NewNodes(other, commonTable, d.log)
+	return other, nil
+}
+
+// Node returns the node of a cluster with a tenant's documents, or -1 if that is not known yet; false: the database is not
+// distributed. It does not wait for the database.
+func (d *Driver) Node(tenant domain.TenantID) (node int32, distributed bool) {
+	return d.nodes.Of(tenant), d.distributed
 }
 
 // grantTables grants the appending login access to tables that an older release created.

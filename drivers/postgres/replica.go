@@ -57,7 +57,7 @@ func (d *Driver) openReplicas(ctx, background context.Context, config Config) er
 		d.closing = append(d.closing, replica.Close)
 		all = append(all, replica)
 	}
-	d.replicas = pg.NewReplicas(pg.ReplicasConfig{Primary: d.pool, All: all, MaxLag: config.ReplicaLag, Beacons: beacons, Log: d.log})
+	d.replicas = pg.NewReplicas(pg.ReplicasConfig{Primary: d.pool.Pool, All: all, MaxLag: config.ReplicaLag, Beacons: beacons, Log: d.log})
 	d.background.Go(func() { d.replicas.Run(background) })
 	return nil
 }
@@ -157,7 +157,12 @@ func (r *replicaReader) run(ctx context.Context, build domain.Build, tenant doma
 		atMost = r.queryTimeout + replicaAnswerTime
 	}
 	err = r.replica.Use(ctx, tenant, atMost, func(ctx context.Context, pool *pgxpool.Pool) error {
-		_, err := tryTransaction(ctx, pool, "begin isolation level repeatable read read only", tenant, []statement{shows, read.statement})
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		_, err = transactOn(ctx, conn, "begin isolation level repeatable read read only", tenant, []statement{shows, read.statement})
 		return err
 	})
 	switch {

@@ -36,7 +36,7 @@ func (d *Driver) transact(ctx context.Context, begin string, tenant domain.Tenan
 // transact runs statements in a transaction of the tenant, or of none (domain.Everyone), and returns how many rows each
 // affected. It sends everything, including begin and commit, before it reads the first result. It may retry: see
 // relational.Dialect.
-func transact(ctx context.Context, pool *pgxpool.Pool, begin string, tenant domain.TenantID, steps []statement) (affected []int64, err error) {
+func transact(ctx context.Context, pool *pg.Pool, begin string, tenant domain.TenantID, steps []statement) (affected []int64, err error) {
 	err = dialect.Retry(ctx, func() (err error) {
 		affected, err = tryTransaction(ctx, pool, begin, tenant, steps)
 		return err
@@ -44,12 +44,16 @@ func transact(ctx context.Context, pool *pgxpool.Pool, begin string, tenant doma
 	return affected, err
 }
 
-func tryTransaction(ctx context.Context, pool *pgxpool.Pool, begin string, tenant domain.TenantID, steps []statement) (affected []int64, err error) {
-	conn, err := pool.Acquire(ctx)
+func tryTransaction(ctx context.Context, pool *pg.Pool, begin string, tenant domain.TenantID, steps []statement) (affected []int64, err error) {
+	lease, err := pool.Lease(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Release()
+	defer func() { lease.End(err) }()
+	return transactOn(ctx, lease.Conn, begin, tenant, steps)
+}
+
+func transactOn(ctx context.Context, conn *pgxpool.Conn, begin string, tenant domain.TenantID, steps []statement) (affected []int64, err error) {
 	names := make([]string, len(steps))
 	for i, step := range steps {
 		if step.reset != nil {
