@@ -71,6 +71,7 @@ type pair struct {
 	exclusions                *domain.Exclusions // as in Replay
 	recordedLosses            map[string]int64   // losses already recorded, by category, while it reads below them
 	backlog                   *backlog           // nil: it is not paced
+	nodes                     [2]int32           // with pairRunning on a cluster: those that the turn needs
 	failures                  int32
 	overtaken                 int16 // saves in a row that lost against another worker
 	state                     pairState

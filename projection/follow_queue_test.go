@@ -8,27 +8,48 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
+// onNodes returns the nodes that the queue's test gives a tenant.
+func (t *tenant) onNodes() map[byte]bool { return map[byte]bool{t.id[0]: true, t.id[1]: true} }
+
 // The queue against random pushes, turns, and changes of shares:
 //   - while a tenant waits, every other one gets at most its weight in turns before it gets one, unless one of the two is
-//     stalled,
-//   - a tenant never has more turns under way than its ceiling, nor do all stalled ones than theirs,
+//     stalled or the database is a cluster,
+//   - a tenant never has more turns under way than its ceiling, nor do all stalled ones than theirs, nor those on a node,
 //   - nothing is given to a pair twice, nothing is lost, and whoever may have a turn gets one,
 //   - a tenant's turns go round by its pairs.
 func TestQueueIsFair(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		q := queue{ceiling: rapid.IntRange(0, 3).Draw(t, "ceiling"), stalledMost: rapid.IntRange(1, 2).Draw(t, "stalled turns")}
+		q := queue{ceiling: rapid.IntRange(0, 3).Draw(t, "ceiling"), stalledMost: rapid.IntRange(1, 2).Draw(t, "stalled turns"), nodeMost: rapid.IntRange(1, 3).Draw(t, "turns of a node")}
+		cluster := rapid.Bool().Draw(t, "cluster")
+		if cluster {
+			q.nodesOf = func(tenant domain.TenantID) [2]int32 { return [2]int32{int32(tenant[0]), int32(tenant[1])} }
+		}
 		workers := rapid.IntRange(1, 4).Draw(t, "workers")
 		tenants := make([]*tenant, rapid.IntRange(1, 5).Draw(t, "tenants"))
 		var pairs []*pair
 		for i := range tenants {
-			tenants[i] = &tenant{share: domain.Share{Weight: rapid.IntRange(1, 4).Draw(t, "weight"), Ceiling: rapid.IntRange(0, 3).Draw(t, "own ceiling")}}
+			node := rapid.ByteRange(0, 2)
+			tenants[i] = &tenant{id: domain.TenantID{node.Draw(t, "node of the log"), node.Draw(t, "node of the documents"), byte(i)}, share: domain.Share{Weight: rapid.IntRange(1, 4).Draw(t, "weight"), Ceiling: rapid.IntRange(0, 3).Draw(t, "own ceiling")}}
 			for range rapid.IntRange(1, 4).Draw(t, "pairs") {
 				pairs = append(pairs, &pair{tenant: tenants[i]})
 			}
 		}
-		stalled := 0
+		stalled, onNode, mixedOn := 0, make(map[byte]int), make(map[byte]int)
+		count := func(of *tenant, turns int) {
+			for node := range of.onNodes() {
+				onNode[node] += turns
+				if len(of.onNodes()) == 2 {
+					mixedOn[node] += turns
+				}
+			}
+		}
 		room := func(of *tenant, running int) bool {
+			for node := range of.onNodes() {
+				if cluster && (onNode[node] >= q.nodeMost || len(of.onNodes()) == 2 && mixedOn[node] >= max(1, q.nodeMost-1)) {
+					return false
+				}
+			}
 			switch {
 			case of.stalled && stalled >= q.stalledMost:
 				return false
@@ -94,7 +115,7 @@ func TestQueueIsFair(t *testing.T) {
 				waiting[p.tenant] = waiting[p.tenant][1:]
 				delete(since, p.tenant)
 				for waits, turns := range since {
-					if waits.stalled || p.stalled {
+					if waits.stalled || p.stalled || cluster {
 						continue
 					}
 					if turns[p.tenant]++; turns[p.tenant] > p.tenant.share.Weight {
@@ -103,6 +124,7 @@ func TestQueueIsFair(t *testing.T) {
 				}
 				running[p], p.state = true, pairRunning
 				under[p.tenant]++
+				count(p.tenant, 1)
 				if p.tenant.stalled != p.stalled {
 					t.Fatal("a turn does not count as one of a stalled tenant")
 				}
@@ -127,6 +149,7 @@ func TestQueueIsFair(t *testing.T) {
 					push(p)
 				}
 				under[p.tenant]--
+				count(p.tenant, -1)
 				if p.stalled {
 					stalled--
 				}

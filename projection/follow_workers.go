@@ -3,6 +3,8 @@ package projection
 import (
 	"context"
 	"time"
+
+	"github.com/manifold-es/manifold/domain"
 )
 
 // workerPool contains the pairs of one database that wait for a turn. Each database has separate workers, so a database
@@ -20,7 +22,11 @@ type workerPool struct {
 func (r *Runner) pool(database string) *workerPool {
 	pool := r.pools[database]
 	if pool == nil {
-		pool = &workerPool{database: database, ready: queue{ceiling: r.config.Ceiling, stalledMost: max(1, r.config.Workers/4)}}
+		quarter := max(1, r.config.Workers/4)
+		pool = &workerPool{database: database, ready: queue{ceiling: r.config.Ceiling, stalledMost: quarter, nodeMost: max(1, r.config.Workers-quarter)}}
+		if r.config.Nodes != nil {
+			pool.ready.nodesOf = func(tenant domain.TenantID) [2]int32 { return r.config.Nodes(tenant, database) }
+		}
 		r.pools[database] = pool
 	}
 	return pool

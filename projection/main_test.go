@@ -100,6 +100,7 @@ type options struct {
 
 	upcasters *upcasting.Upcasters
 	pacing    *projection.Pacing
+	nodes     func(tenant domain.TenantID, database string) [2]int32
 }
 
 func (b bench) process(o options) process {
@@ -113,7 +114,7 @@ func (b bench) process(o options) process {
 	})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: storeOf(b.store), Drivers: byName, Handlers: o.handlers, Progress: p.progress, Observer: o.observer, CatchUp: o.catchUp, Folds: o.folds,
-		Poll: 100 * time.Millisecond, Log: quiet, Upcasters: o.upcasters, Workers: o.workers, Pacing: o.pacing, Retries: o.retries,
+		Poll: 100 * time.Millisecond, Log: quiet, Upcasters: o.upcasters, Workers: o.workers, Pacing: o.pacing, Retries: o.retries, Nodes: o.nodes,
 	})
 	return p
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/drivers"
+	"github.com/manifold-es/manifold/drivers/postgres"
 )
 
 // The following methods implement drivers.Driver, each with its time limit. Reads and saves have callTimeout. Calls
@@ -173,6 +174,16 @@ func (d *database) transactional() (drivers.Transactional, error) {
 		return nil, domain.Errorf(domain.CodeUnsupported, "database", "documents in the database %q cannot be saved with an append", d.name)
 	}
 	return driver, nil
+}
+
+// node returns the node of a cluster with a tenant's documents; false: it is another database, or not open.
+func (d *database) node(tenant domain.TenantID) (int32, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if driver, ok := d.opened.(*postgres.Driver); ok {
+		return driver.Node(tenant)
+	}
+	return 0, false
 }
 
 // replicated returns the driver if it is open and reads from replicas.

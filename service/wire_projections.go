@@ -47,11 +47,15 @@ func (p *Process) wireProjections(e Extensions) error {
 		Store: p.store.MemberTables, ID: p.id, Name: p.memberName, Version: Version(), Changed: p.rebalance, Log: p.log,
 		Egresses: p.reportEgresses,
 	})
+	var nodes func(tenant domain.TenantID, database string) [2]int32
+	if p.store.Distributed {
+		nodes = p.nodesOf
+	}
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Owns: p.members.Owns, Ceiling: p.config.Limits.ProjectionCeiling,
 		Store: store, Drivers: p.drivers, Handlers: handlers, Progress: progress, Outages: p.outage,
 		Workers: p.config.Limits.ProjectionWorkers, Upcasters: p.upcasters, Inline: p.inline, Log: p.log,
-		Pacing: pacing, Tracer: p.tracer,
+		Pacing: pacing, Nodes: nodes, Tracer: p.tracer,
 		Observer: projection.Observer{
 			Turn: func(id domain.ProjectionID) { p.metrics.Turned(id.Name, id.Shared()) },
 			Batch: func(b projection.BatchInfo) {
@@ -109,4 +113,15 @@ func (f inlineFolds) Open(ctx context.Context, tenant domain.TenantID, head int6
 
 func (f inlineFolds) CatchUp(ctx context.Context, tenant domain.TenantID, head int64, builds []domain.TenantBuild) ([]domain.TenantBuild, error) {
 	return (*f.inline).CatchUp(ctx, tenant, head, builds)
+}
+
+// nodesOf returns the nodes of a cluster with a tenant's log, and with its documents in a database.
+func (p *Process) nodesOf(tenant domain.TenantID, database string) [2]int32 {
+	nodes := [2]int32{p.store.Node(tenant), p.store.Node(tenant)}
+	if d := p.databases[database]; d != nil {
+		if node, distributed := d.node(tenant); distributed {
+			nodes[1] = node
+		}
+	}
+	return nodes
 }
