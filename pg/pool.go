@@ -146,11 +146,15 @@ func (p *Pool) sharesOf(node int32) nodeShares {
 	if !known {
 		conns := int64(p.Config().MaxConns)
 		stalled, most := max(1, conns/4), conns
+		each := most - most/4
 		if p.nodes != nil {
 			most -= conns / 4
+			if each = most; most > 2 {
+				each -= (most + 3) / 4
+			}
 		}
 		shares = nodeShares{
-			all:     fairshare.New("connections", most, most-most/4),
+			all:     fairshare.New("connections", most, each),
 			stalled: fairshare.New("connections of stalled tenants", stalled, max(1, stalled/2)),
 		}
 		p.shares[node] = shares

@@ -2,7 +2,6 @@ package projection
 
 import (
 	"container/list"
-	"iter"
 
 	"github.com/manifold-es/manifold/domain"
 )
@@ -11,18 +10,19 @@ import (
 // as many turns in a row as its weight, and then goes to the end of the line. Its turns go round robin by its pairs. So
 // between two turns of a waiting tenant, each other tenant gets at most its weight in turns, however many projections
 // they have. A tenant that has as many turns under way as its ceiling allows is passed over until one of them ends.
-// Stalled tenants together have at most stalledMost turns under way, so that they leave workers to the others. Likewise
-// tenants on one node of a cluster have at most nodeMost: a node that does not answer leaves workers to those of others.
-// Those of them that also need another node have one less, so that they leave a worker to the others if it is that node
-// that does not answer.
+// Stalled tenants together have at most stalledMost turns under way, so that they leave workers to the others.
+//
+// On a cluster, tenants on one node have at most nodeMost turns under way: a node that does not answer leaves workers to
+// those of others. Those of them that also need another node have one less, so that they leave a worker to the others if it
+// is that node that does not answer. A tenant is passed over until its nodes have room, and keeps its place in the line.
 //
 // The runner's lock guards its fields.
 type queue struct {
 	ceiling     int                            // of tenants without a specific one; 0: none
 	stalledMost int                            // at least 1
-	nodeMost    int                            // at least 1
-	nodesOf     func(domain.TenantID) [2]int32 // see RunnerConfig.Nodes; nil: not a cluster
-	nodes       map[nodeGroup]*nodeTurns
+	nodeMost    int                            // at least 2
+	nodesOf     func(domain.TenantID) [2]int32 // see RunnerConfig.Nodes; nil: nodes have no limit
+	nodes       map[int32]nodeTurns            // with turns under way
 	tenants     map[*tenant]*queuedTenant
 	ring        list.List // of *queuedTenant: tenants that may have a turn, the next one in front
 	heldBack    list.List // of *queuedTenant: stalled tenants, the one that has waited longest in front
@@ -30,21 +30,13 @@ type queue struct {
 	waiting     int       // pairs, including those held back by a ceiling
 }
 
-// nodeGroup is the tenants that need a node, or those of them that also need another.
-type nodeGroup struct {
-	node  int32
-	mixed bool
-}
-
-// nodeTurns are the turns of a nodeGroup.
-type nodeTurns struct {
-	underWay, most int
-	heldBack       list.List // of *queuedTenant: the one that has waited longest in front
-}
+// nodeTurns counts the turns under way that need a node.
+type nodeTurns struct{ all, mixed int } // mixed: they also need another node
 
 // queuedTenant is a tenant in a queue.
 type queuedTenant struct {
 	tenant  *tenant
+	nodes   [2]int32
 	pairs   fifo
 	left    int // turns left before it goes to the end of the line; 0: as many as its weight
 	running int // its turns under way at this database
@@ -62,6 +54,9 @@ func (q *queue) push(p *pair) {
 		t = &queuedTenant{tenant: p.tenant}
 		q.tenants[p.tenant] = t
 	}
+	if q.nodesOf != nil {
+		t.nodes = q.nodesOf(p.tenant.id)
+	}
 	t.pairs.push(p)
 	q.waiting++
 	q.admit(t)
@@ -73,13 +68,10 @@ func (q *queue) admit(t *queuedTenant) {
 	if t.line == &q.heldBack && !t.tenant.stalled {
 		q.leave(t)
 	}
-	busy := q.busyNode(t)
 	switch {
 	case t.place != nil || t.pairs.len() == 0 || !q.belowCeiling(t):
 	case t.tenant.stalled && !q.hasStalledPlace():
 		t.line, t.place = &q.heldBack, q.heldBack.PushBack(t)
-	case busy != nil:
-		t.line, t.place = &busy.heldBack, busy.heldBack.PushBack(t)
 	case t.left > 0:
 		t.line, t.place = &q.ring, q.ring.PushFront(t)
 	default:
@@ -89,42 +81,6 @@ func (q *queue) admit(t *queuedTenant) {
 
 // hasStalledPlace reports whether another turn of a stalled tenant may begin.
 func (q *queue) hasStalledPlace() bool { return q.stalled < q.stalledMost }
-
-// nodeGroups returns the groups of a tenant that needs these nodes.
-func nodeGroups(nodes [2]int32) []nodeGroup {
-	a, b := nodes[0], nodes[1]
-	if a == b {
-		return []nodeGroup{{a, false}}
-	}
-	return []nodeGroup{{a, false}, {b, false}, {a, true}, {b, true}}
-}
-
-// busyNode returns a group of the tenant that no other turn may join; nil: there is none.
-func (q *queue) busyNode(t *queuedTenant) *nodeTurns {
-	if q.nodesOf == nil {
-		return nil
-	}
-	for _, group := range nodeGroups(q.nodesOf(t.tenant.id)) {
-		if turns := q.nodes[group]; turns != nil && turns.underWay >= turns.most {
-			return turns
-		}
-	}
-	return nil
-}
-
-// released yields the lines of tenants that are held back for no reason any longer.
-func (q *queue) released() iter.Seq[*list.List] {
-	return func(yield func(*list.List) bool) {
-		if q.heldBack.Len() > 0 && q.hasStalledPlace() && !yield(&q.heldBack) {
-			return
-		}
-		for _, turns := range q.nodes {
-			if turns.heldBack.Len() > 0 && turns.underWay < turns.most && !yield(&turns.heldBack) {
-				return
-			}
-		}
-	}
-}
 
 // belowCeiling reports whether another of the tenant's pairs may run. The tenant's own ceiling counts for all databases
 // together, the configured one for each database.
@@ -139,20 +95,19 @@ func (q *queue) belowCeiling(t *queuedTenant) bool {
 // there is none.
 func (q *queue) pop(wants func(*pair) bool) *pair {
 	for {
-		for line := range q.released() {
-			t := line.Front().Value.(*queuedTenant)
+		if longest := q.heldBack.Front(); longest != nil && q.hasStalledPlace() {
+			t := longest.Value.(*queuedTenant)
 			q.leave(t)
 			q.admit(t)
 		}
-		front := q.ring.Front()
-		if front == nil {
-			if q.hasReady() { // the tenants that were released are held back elsewhere, others may not be
+		t := q.next()
+		if t == nil {
+			if q.heldBack.Len() > 0 && q.hasStalledPlace() {
 				continue
 			}
 			return nil
 		}
-		t := front.Value.(*queuedTenant)
-		if t.tenant.stalled && !q.hasStalledPlace() || q.busyNode(t) != nil {
+		if t.tenant.stalled && !q.hasStalledPlace() {
 			q.leave(t)
 			q.admit(t)
 			continue
@@ -177,9 +132,7 @@ func (q *queue) pop(wants func(*pair) bool) *pair {
 		if next.stalled = t.tenant.stalled; next.stalled {
 			q.stalled++
 		}
-		if q.nodesOf != nil {
-			next.nodes = q.nodesOf(next.tenant.id)
-		}
+		next.nodes = t.nodes
 		q.countNodes(next, 1)
 		t.left--
 		t.running++
@@ -192,25 +145,47 @@ func (q *queue) pop(wants func(*pair) bool) *pair {
 	}
 }
 
-// countNodes adds to the turns under way of the groups of a pair's turn.
-func (q *queue) countNodes(p *pair, more int) {
+// next returns the first tenant in the line whose nodes have room; nil: there is none.
+func (q *queue) next() *queuedTenant {
+	for place := q.ring.Front(); place != nil; place = place.Next() {
+		if t := place.Value.(*queuedTenant); q.nodesHaveRoom(t.nodes) {
+			return t
+		}
+	}
+	return nil
+}
+
+func (q *queue) nodesHaveRoom(nodes [2]int32) bool {
+	if q.nodesOf == nil {
+		return true
+	}
+	a, b := q.nodes[nodes[0]], q.nodes[nodes[1]]
+	if nodes[0] == nodes[1] {
+		return a.all < q.nodeMost
+	}
+	return max(a.all, b.all) < q.nodeMost && max(a.mixed, b.mixed) < q.nodeMost-1
+}
+
+// countNodes adds to the turns under way that need the nodes of a pair's turn.
+func (q *queue) countNodes(p *pair, turns int) {
 	if q.nodesOf == nil {
 		return
 	}
 	if q.nodes == nil {
-		q.nodes = make(map[nodeGroup]*nodeTurns)
+		q.nodes = make(map[int32]nodeTurns)
 	}
-	for _, group := range nodeGroups(p.nodes) {
-		turns := q.nodes[group]
-		if turns == nil {
-			turns = &nodeTurns{most: q.nodeMost}
-			if group.mixed {
-				turns.most = max(1, q.nodeMost-1)
-			}
-			q.nodes[group] = turns
+	mixed := p.nodes[0] != p.nodes[1]
+	for i, node := range p.nodes {
+		if i == 1 && !mixed {
+			break
 		}
-		if turns.underWay += more; turns.underWay == 0 && turns.heldBack.Len() == 0 {
-			delete(q.nodes, group)
+		n := q.nodes[node]
+		n.all += turns
+		if mixed {
+			n.mixed += turns
+		}
+		if q.nodes[node] = n; n.all == 0 {
+			delete(q.nodes, node)
 		}
 	}
 }
@@ -252,12 +227,9 @@ func (q *queue) forget(t *queuedTenant) {
 	}
 }
 
-// hasReady reports whether a pair may have a turn at once, given a free worker.
+// hasReady reports whether a pair may have a turn at once, given a free worker, and unless its nodes have no room.
 func (q *queue) hasReady() bool {
-	for range q.released() {
-		return true
-	}
-	return q.ring.Len() > 0
+	return q.ring.Len() > 0 || q.heldBack.Len() > 0 && q.hasStalledPlace()
 }
 
 // wouldRun reports whether ending one of the tenant's turns would let another pair have one.

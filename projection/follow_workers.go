@@ -23,8 +23,8 @@ func (r *Runner) pool(database string) *workerPool {
 	pool := r.pools[database]
 	if pool == nil {
 		quarter := max(1, r.config.Workers/4)
-		pool = &workerPool{database: database, ready: queue{ceiling: r.config.Ceiling, stalledMost: quarter, nodeMost: max(1, r.config.Workers-quarter)}}
-		if r.config.Nodes != nil {
+		pool = &workerPool{database: database, ready: queue{ceiling: r.config.Ceiling, stalledMost: quarter, nodeMost: r.config.Workers - quarter}}
+		if r.config.Nodes != nil && r.config.Workers > 2 {
 			pool.ready.nodesOf = func(tenant domain.TenantID) [2]int32 { return r.config.Nodes(tenant, database) }
 		}
 		r.pools[database] = pool
@@ -59,6 +59,7 @@ func (r *Runner) nextPair(pool *workerPool) *pair {
 			return p
 		}
 		pool.notifyIdle()
+		pool.notifyNeeded() // there may be a pair whose nodes have no room
 	}
 	pool.workers--
 	return nil

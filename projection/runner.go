@@ -35,8 +35,8 @@ type RunnerConfig struct {
 	Log      *slog.Logger
 
 	// Nodes returns the nodes of a cluster with a tenant's log, and with its documents in a database. It must return at once.
-	// Tenants on one node occupy at most three quarters of the workers, those of them that are also on another one less.
-	// nil: not a cluster.
+	// If there are at least three workers, tenants on one node occupy at most three quarters of them, and those that are also
+	// on another node one less. nil: not a cluster.
 	Nodes func(tenant domain.TenantID, database string) [2]int32
 
 	// Pacing makes pairs that are far behind pause for appends. nil: they do not.
