@@ -7,6 +7,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
+// LateAfter is how long a call that exceeds its deadline must have had a connection to count as unanswered.
+const LateAfter = lateAfter
+
 // IsStalled reports whether a tenant shares connections with others whose calls are not answered.
 func (p *Pool) IsStalled(tenant domain.TenantID) bool { return p.isStalled(tenant) }
 
