@@ -29,7 +29,7 @@ func TestNodesOfTenants(t *testing.T) {
 	if !db.Distributed() {
 		t.Skip("needs a cluster")
 	}
-	pool, _ := openPool(t, 4)
+	pool, _ := openPoolOf(t, db, 4)
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
 	for range 100 {
 		tenant := domain.NewTenantID()

@@ -75,8 +75,13 @@ func answersSoon(t *testing.T, pool *pg.Pool, tenant domain.TenantID) {
 	}
 }
 
+// openPool opens a pool of one PostgreSQL, also if the tests run on a cluster.
 func openPool(t *testing.T, conns int) (*pg.Pool, func() domain.TenantID) {
-	s := tablestest.OpenWith(t, pgtest.Database(t), func(c *tables.Config) { c.MaxConns = conns })
+	return openPoolOf(t, pgtest.Plain(t), conns)
+}
+
+func openPoolOf(t *testing.T, db pgtest.DB, conns int) (*pg.Pool, func() domain.TenantID) {
+	s := tablestest.OpenWith(t, db, func(c *tables.Config) { c.MaxConns = conns })
 	return s.DB.App, func() domain.TenantID { return tablestest.NewTenant(t, s) }
 }
 
