@@ -149,7 +149,7 @@ func (p *Pool) sharesOf(node int32) nodeShares {
 		each := most - most/4
 		if p.nodes != nil {
 			most -= conns / 4
-			if each = most; most > 2 {
+			if each = most; most > 2 { // rounded down: of four connections, a node has three, and one of its tenants two
 				each -= (most + 3) / 4
 			}
 		}

@@ -30,7 +30,8 @@ func TestQueueIsFair(t *testing.T) {
 		var pairs []*pair
 		for i := range tenants {
 			node := rapid.ByteRange(0, 2)
-			tenants[i] = &tenant{id: domain.TenantID{node.Draw(t, "node of the log"), node.Draw(t, "node of the documents"), byte(i)}, share: domain.Share{Weight: rapid.IntRange(1, 4).Draw(t, "weight"), Ceiling: rapid.IntRange(0, 3).Draw(t, "own ceiling")}}
+			id := domain.TenantID{node.Draw(t, "node of the log"), node.Draw(t, "node of the documents"), byte(i)}
+			tenants[i] = &tenant{id: id, share: domain.Share{Weight: rapid.IntRange(1, 4).Draw(t, "weight"), Ceiling: rapid.IntRange(0, 3).Draw(t, "own ceiling")}}
 			for range rapid.IntRange(1, 4).Draw(t, "pairs") {
 				pairs = append(pairs, &pair{tenant: tenants[i]})
 			}

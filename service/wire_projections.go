@@ -117,11 +117,11 @@ func (f inlineFolds) CatchUp(ctx context.Context, tenant domain.TenantID, head i
 
 // nodesOf returns the nodes of a cluster with a tenant's log, and with its documents in a database.
 func (p *Process) nodesOf(tenant domain.TenantID, database string) [2]int32 {
-	nodes := [2]int32{p.store.Node(tenant), p.store.Node(tenant)}
+	log := p.store.Node(tenant)
 	if d := p.databases[database]; d != nil {
-		if node, distributed := d.node(tenant); distributed {
-			nodes[1] = node
+		if documents, distributed := d.node(tenant); distributed {
+			return [2]int32{log, documents}
 		}
 	}
-	return nodes
+	return [2]int32{log, log}
 }

@@ -109,7 +109,8 @@ func TestSilentWorkerOfACluster(t *testing.T) {
 			awaitOthers(t, w, others)
 			for _, load := range others {
 				longest := time.Duration(load.longest.Load())
-				if t.Logf("%s: meanwhile the longest append took %s", load.name, longest); longest > 5*time.Second {
+				t.Logf("%s: meanwhile the longest append took %s", load.name, longest)
+				if longest > 5*time.Second {
 					t.Errorf("%s: an append waited %s", load.name, longest)
 				}
 			}
