@@ -68,13 +68,16 @@ func growthCurve(ctx context.Context, r *run) error {
 	for n, tenant := range c.all {
 		c.numbers[tenant] = n
 	}
-	for n, key := range keys {
-		c.clients = append(c.clients, curveClient{nil, key, n})
-	}
-	if err := c.connect(); err != nil {
+	if c.operator, err = r.dial(r.service.operator); err != nil {
 		return err
 	}
-	defer c.disconnect()
+	for n, key := range keys {
+		w, err := r.dial(key)
+		if err != nil {
+			return err
+		}
+		c.clients = append(c.clients, curveClient{w, key, n})
+	}
 	for _, client := range c.clients {
 		if _, err := client.do("PUT", "/v1/aggregates/order", "", []byte(orderState), http.StatusOK); err != nil {
 			return err
@@ -87,31 +90,6 @@ func growthCurve(ctx context.Context, r *run) error {
 	}
 	r.SyncedCommits, err = r.db.synced(ctx)
 	return err
-}
-
-// connect reconnects all clients: the service has closed connections that were idle during a long step.
-func (c *curve) connect() (err error) {
-	c.disconnect()
-	if c.operator, err = c.dialOnce(c.service.operator); err != nil {
-		return err
-	}
-	for n := range c.clients {
-		if c.clients[n].wire, err = c.dialOnce(c.clients[n].key); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *curve) disconnect() {
-	if c.operator != nil {
-		c.operator.close()
-	}
-	for _, client := range c.clients {
-		if client.wire != nil {
-			client.wire.close()
-		}
-	}
 }
 
 // measure grows the logs to size events in total, then measures.
@@ -129,9 +107,6 @@ func (c *curve) measure(ctx context.Context, size int) error {
 		{"rebuilding", c.rebuild}, {"appending", c.append},
 	} {
 		c.log("%s with %d events", step.what, size)
-		if err := c.connect(); err != nil {
-			return err
-		}
 		if err := step.do(ctx, size, heads); err != nil {
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
@@ -323,9 +298,6 @@ func (c *curve) follow(ctx context.Context, size int, heads []int64) error {
 
 // followHead appends events over HTTP, and waits for each of them.
 func (c *curve) followHead(ctx context.Context, size int) error {
-	if err := c.connect(); err != nil {
-		return err
-	}
 	w, err := dial(c.service.url, c.clients[0].key)
 	if err != nil {
 		return err
@@ -376,9 +348,6 @@ func (c *curve) rebuild(ctx context.Context, size int, heads []int64) error {
 		return err
 	}
 	if err := execute(ctx, c.db.super, "vacuum analyze "+table); err != nil {
-		return err
-	}
-	if err := c.connect(); err != nil {
 		return err
 	}
 	err = errors.Join(

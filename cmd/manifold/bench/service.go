@@ -158,19 +158,11 @@ func (r *run) connect(count int) ([]*wire, error) {
 
 // dial opens a connection as the holder of key, which the run closes at its end.
 func (r *run) dial(key string) (*wire, error) {
-	w, err := r.dialOnce(key)
-	if err == nil {
-		r.onClose(func() error { w.close(); return nil })
-	}
-	return w, err
-}
-
-// dialOnce opens a connection as the holder of key, which the caller closes.
-func (r *run) dialOnce(key string) (*wire, error) {
 	w, err := dial(r.service.url, key)
 	if err != nil {
 		return nil, err
 	}
+	r.onClose(func() error { w.close(); return nil })
 	// A service closes a connection that sends nothing for ten seconds. After its first request it may wait longer.
 	_, err = w.do("GET", "/livez", "", nil, http.StatusOK)
 	return w, err

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // wire is one HTTP/1.1 connection with keep-alive. Only one goroutine may use it. It does as little as a client can:
@@ -22,7 +23,11 @@ type wire struct {
 	out  []byte
 	body []byte
 	head string // the header lines of every request
+	used time.Time
 }
+
+// redialAfter is shorter than a service leaves a connection open without a request.
+const redialAfter = time.Minute
 
 // dial connects to a service (http:// only) as the holder of key.
 func dial(service, key string) (*wire, error) {
@@ -42,10 +47,23 @@ func dial(service, key string) (*wire, error) {
 		conn: conn,
 		in:   bufio.NewReaderSize(conn, 64<<10),
 		head: "Host: " + u.Host + "\r\nAuthorization: Bearer " + key + "\r\n",
+		used: time.Now(),
 	}, nil
 }
 
 func (w *wire) close() { w.conn.Close() }
+
+// redial replaces the connection, which the service has closed if it was idle during a long step of a benchmark.
+func (w *wire) redial() error {
+	conn, err := net.Dial("tcp", w.conn.RemoteAddr().String())
+	if err != nil {
+		return err
+	}
+	w.conn.Close()
+	w.conn = conn
+	w.in.Reset(conn)
+	return nil
+}
 
 // do sends a request and reads its answer, which must have a status. headers are whole lines, each ended by CRLF. The
 // returned body is valid until the next call.
@@ -112,6 +130,13 @@ func hasStatus(err error, status int) bool {
 }
 
 func (w *wire) send(method, path, headers string, body []byte) error {
+	now := time.Now()
+	if now.Sub(w.used) > redialAfter {
+		if err := w.redial(); err != nil {
+			return err
+		}
+	}
+	w.used = now
 	w.out = append(w.out[:0], method...)
 	w.out = append(w.out, ' ')
 	w.out = append(w.out, path...)
