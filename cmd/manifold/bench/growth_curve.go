@@ -171,6 +171,11 @@ func (c *curve) extend(ctx context.Context, size int) ([]int64, error) {
 		return nil, err
 	}
 	began = time.Now()
+	if err := c.awaitSeals(ctx); err != nil {
+		return nil, err
+	}
+	c.add(size, float64(size-total)/time.Since(began).Seconds(), "events/s", "seal")
+	began = time.Now()
 	if err := execute(ctx, c.db.super, "vacuum analyze manifold.events", "vacuum analyze manifold.logs", "checkpoint"); err != nil {
 		return nil, err
 	}

@@ -43,8 +43,8 @@ const (
 	rareType   = "OrderDisputed"
 )
 
-// fillLogs writes events into empty logs with COPY. Then it lets the database update its statistics and visibility, as
-// it would later by itself.
+// fillLogs writes events into empty logs with COPY, and waits until the service, if one runs, has sealed them. Then it
+// lets the database update its statistics and visibility, as it would later by itself.
 func (r *run) fillLogs(ctx context.Context, h history, tenants ...domain.TenantID) error {
 	r.log("loading %d events of %d streams of %s", h.front+h.events, max(h.streams, len(tenants)), count(len(tenants), "tenant"))
 	conn, err := pgx.Connect(ctx, r.db.super)
@@ -68,7 +68,21 @@ func (r *run) fillLogs(ctx context.Context, h history, tenants ...domain.TenantI
 			return fmt.Errorf("tag events: %w", err)
 		}
 	}
+	if err := r.awaitSeals(ctx); err != nil {
+		return err
+	}
 	return execute(ctx, r.db.super, "vacuum analyze", "checkpoint")
+}
+
+// awaitSeals waits until the service, if one runs, has sealed nearly all events: that would take up to half of the time of
+// one of its processors during the measurement.
+func (r *run) awaitSeals(ctx context.Context) error {
+	if r.service == nil {
+		return nil
+	}
+	r.log("waiting until the events are sealed")
+	return r.db.await(ctx, `select coalesce(sum(l.head - coalesce(s.size, 0)), 0) < 10000
+		from manifold.logs as l left join manifold.sealed_logs as s on s.tenant_id = l.tenant_id`)
 }
 
 // tagEvents gives each event the tag of its stream, and one that all events have.
