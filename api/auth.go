@@ -81,7 +81,11 @@ func (s *Server) credentialOf(request *http.Request, tickets bool) (auth.Credent
 	}
 	kind, token, ok := strings.Cut(header, " ")
 	if !ok || !strings.EqualFold(kind, "Bearer") || token == "" {
-		return auth.Credential{}, domain.Errorf(domain.CodeUnauthenticated, "Authorization", "key missing; send Authorization: Bearer mfk_...")
+		missing := "key missing"
+		if query.Has("ticket") {
+			missing = "key missing, and this operation takes no ticket"
+		}
+		return auth.Credential{}, domain.Errorf(domain.CodeUnauthenticated, "Authorization", "%s; send Authorization: Bearer mfk_...", missing)
 	}
 	return s.config.Keys.Authenticate(request.Context(), strings.TrimSpace(token))
 }

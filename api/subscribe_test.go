@@ -587,7 +587,10 @@ func TestTickets(t *testing.T) {
 	}
 	// Tickets are only for clients that cannot send a header, and for operations that accept tickets.
 	nobody.get("/v1/subscribe/$all", "Authorization", "Bearer "+ticket).wantProblem(401, domain.CodeUnauthenticated, "Authorization")
-	nobody.get("/v1/streams/$all?ticket="+ticket).wantProblem(401, domain.CodeUnauthenticated, "Authorization")
+	refused := nobody.get("/v1/streams/$all?ticket="+ticket).wantProblem(401, domain.CodeUnauthenticated, "Authorization")
+	if detail, _ := refused["detail"].(string); !strings.Contains(detail, "takes no ticket") {
+		t.Errorf("a ticket for an operation that takes none: %s", detail)
+	}
 	nobody.get("/v1/subscribe/$all?ticket="+a.key).wantProblem(401, domain.CodeUnauthenticated, "query ticket")
 	nobody.post("/v1/tickets", nil).wantProblem(401, domain.CodeUnauthenticated, "")
 	appending := &actor{w, w.key(a.tenantID, auth.ScopeEventsAppend), a.tenantID}
