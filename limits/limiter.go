@@ -42,8 +42,9 @@ type Limiter struct {
 	active  int // shares with limits that requests have used recently
 	warned  time.Time
 
-	node func(domain.TenantID) int32 // of a cluster: each has separate rounds, so that one without answers delays no others
-	busy map[int32]struct{}          // the nodes with a round under way
+	// node is a tenant's node of a cluster. Each node has separate rounds, so one without answers does not delay others.
+	node func(domain.TenantID) int32
+	busy map[int32]struct{} // the nodes with a round under way
 
 	unreported map[*share]struct{} // those that may have to report
 }
@@ -359,7 +360,7 @@ func (l *Limiter) await(ctx context.Context, shares, short []*share, n *need) er
 // errLocked reports a round in which another process had the ledger locked.
 var errLocked = errors.New("the ledger is locked")
 
-var errNoAnswer = domain.Errorf(domain.CodeUnavailable, "", "the service's database does not answer, and this process has used up what it may do without it; try again")
+var errNoAnswer = domain.Errorf(domain.CodeUnavailable, "", "there was no answer on the limits within 2 s: the database is slow or down, or other requests were quicker; try again")
 
 // wait waits until the round has ended, and returns its error, or errLocked.
 func (r *round) wait(ctx context.Context) error {
