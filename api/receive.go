@@ -64,11 +64,16 @@ func (s *Server) receive(c echo.Context, caller access.Caller) error {
 	}
 	room.Set(2 * int64(size))
 	encoder := wire.DeliveryEncoder{Group: name}
-	kind, body := "application/json", make([]byte, 0, size)
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	kind, body := "application/json", slices.Grow((*buffer)[:0], size)
 	if wire.Accepts(request, cloudevents.BatchType) {
 		kind, body = cloudevents.BatchType, encoder.CloudEvents(body, deliveries, !wanted.Member.IsZero())
 	} else {
 		body = encoder.Deliveries(body, deliveries, !wanted.Member.IsZero(), searching)
+	}
+	if cap(body) <= 4*sendBytes { // do not keep the memory of large events
+		*buffer = body
 	}
 	if ctx.Err() != nil { // the client has disconnected
 		s.giveBack(ctx, caller, name, deliveries)

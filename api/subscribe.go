@@ -253,7 +253,7 @@ func (d *delivery) bySocket(c echo.Context) error {
 	return nil // the response must no longer be used
 }
 
-// buffers are reused to collect frames. A follower holds one only while it has something to send.
+// buffers are reused for frames and deliveries. A follower holds one only while it has something to send.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, sendBytes+sendBytes/4); return &b }}
 
 // run delivers until ctx ends or an error occurs. Twice in each heartbeat it calls checkClient.
