@@ -125,6 +125,9 @@ func (r *Replay) foldSlice(ctx context.Context, s slice) error {
 	meter := expr.MeterOf(ctx)
 	var outcomes []outcome
 	before, err := r.loadBefore(ctx, chains)
+	if err == nil && r.isOvertaken(s, chains, before) {
+		return drivers.ErrStale
+	}
 	if err == nil {
 		outcomes, err = foldChains(ctx, r.Fold, meter, s.events, chains, next, before)
 	}
@@ -299,6 +302,23 @@ func (r *Replay) loadBefore(ctx context.Context, chains []chain) ([]cachedDocume
 	return all, nil
 }
 
+// isOvertaken reports whether a document contains events after the known checkpoint: a save whose outcome was unknown, or
+// another worker's, has moved the checkpoint. A database that crashes may lose that save, and then accept another one
+// from the same checkpoint, although that lacks the events. So the checkpoint must be read again. If it is the same then,
+// the database has no transactions, or a fill was abandoned.
+func (r *Replay) isOvertaken(s slice, chains []chain, before []cachedDocument) bool {
+	if r.at.ahead {
+		return false
+	}
+	for i := range chains {
+		if before[i].version >= s.events[chains[i].first].Position {
+			r.at.known, r.at.ahead = false, true
+			return true
+		}
+	}
+	return false
+}
+
 // addPending keeps the results of a slice until they are saved.
 func (r *Replay) addPending(s slice, chains []chain, before []cachedDocument, outcomes []outcome) {
 	g := &r.pending
@@ -380,8 +400,8 @@ func foldChains(ctx context.Context, f *folding.Fold, meter *expr.Meter, events 
 }
 
 // foldUpTo folds a document's events into it, up to but not including position below. It skips events at or below the
-// document's version: they have taken effect already, since a database without transactions may have saved a batch in
-// part. The result is meaningless if the meter ended the fold.
+// document's version: they have taken effect already (see isOvertaken). The result is meaningless if the meter ended the
+// fold.
 func foldUpTo(f *folding.Fold, meter *expr.Meter, events []folding.Event, c chain, next []int32, before *cachedDocument, below int64) (o outcome) {
 	if f.Maps() {
 		return mapChain(f, meter, events, c, next, before, below)

@@ -185,6 +185,7 @@ func (r *Replay) awaitSave() error {
 	}
 	r.reportCounted(-s.events)
 	r.forgetUnsaved()
+	r.at.ahead = false // this save may have been committed
 	if errors.Is(err, drivers.ErrStale) {
 		r.at.known = false
 	}

@@ -384,3 +384,52 @@ func TestReplaySkipsEventsUpToADocumentsVersion(t *testing.T) {
 		t.Errorf("saved once more: %+v", saved)
 	}
 }
+
+// A save whose answer is lost may have been committed, and be lost only then, when the database crashes: it need not be on
+// disk. Events that the loaded documents contain already must not be taken for saved.
+func TestASaveMayBeLostAfterItWasRead(t *testing.T) {
+	t.Parallel()
+	for name, to := range map[string]int64{"alone": 3, "beside another document": 4} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			tenant := b.tenant(t)
+			for _, stream := range []string{"x-1", "x-1", "x-1", "x-2"} {
+				b.append(t, tenant, stream, "A", `{}`)
+			}
+			definition := folding.WithDefaults(domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1}"}})
+			fold, err := folding.Compile(definition)
+			if err != nil {
+				t.Fatal(err)
+			}
+			build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
+			before := build
+			before.Number = 2 // what the database has until it crashes
+			for at, of := range map[int64]domain.Build{2: build, 3: before} {
+				replay := &projection.Replay{Driver: b.driver, Build: of, Tenant: tenant, Fold: fold, Limits: projection.CatchUpLimits}
+				if err := replay.Run(t.Context(), b.store, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+			replay := &projection.Replay{Driver: &crashing{Driver: b.driver, before: before}, Build: build, Tenant: tenant, Fold: fold, Limits: projection.CatchUpLimits}
+			if err := replay.Run(t.Context(), b.store, to); err != nil {
+				t.Fatal(err)
+			}
+			mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, definition, b.log(t, tenant)[:to]))
+		})
+	}
+}
+
+// crashing is a driver whose database loses its last saves after documents were loaded: they are those of another build.
+type crashing struct {
+	drivers.Driver
+	before  domain.Build
+	crashed bool
+}
+
+func (c *crashing) Load(ctx context.Context, build domain.Build, tenant domain.TenantID, ids []string) ([]domain.Document, error) {
+	if !c.crashed {
+		c.crashed, build.Number = true, c.before.Number
+	}
+	return c.Driver.Load(ctx, build, tenant, ids)
+}
