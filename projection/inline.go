@@ -163,9 +163,9 @@ func CatchUpTo(ctx context.Context, log Log, driver drivers.Driver, build domain
 			return err
 		}
 		// Every event up to there has taken effect. The checkpoint may be lower if no event was folded since the last
-		// save.
-		if checkpoint, err = driver.Checkpoint(ctx, build, tenant); err == nil && checkpoint < to {
-			err = driver.Save(ctx, build, tenant, drivers.Batch{From: checkpoint, To: to})
+		// save. It is not read again: a database that has crashed may have lost that save, and would then accept this one.
+		if replay.at.stored < to {
+			err = driver.Save(ctx, build, tenant, drivers.Batch{From: replay.at.stored, To: to})
 		}
 		if err != nil && !errors.Is(err, drivers.ErrStale) {
 			return fmt.Errorf("save the checkpoint of build %d of projection %q: %w", build.Number, build.Name, err)

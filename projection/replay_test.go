@@ -433,3 +433,40 @@ func (c *crashing) Load(ctx context.Context, build domain.Build, tenant domain.T
 	}
 	return c.Driver.Load(ctx, build, tenant, ids)
 }
+
+// If a crash loses the documents of a build that catches up, the checkpoint does not pass over their events.
+func TestCatchUpToAfterACrash(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tenant := b.tenant(t)
+	for range 3 {
+		b.append(t, tenant, "x-1", "A", `{}`)
+	}
+	definition := folding.WithDefaults(domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1}"}})
+	fold, err := folding.Compile(definition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
+	replay := &projection.Replay{Driver: b.driver, Build: build, Tenant: tenant, Fold: fold, Limits: projection.CatchUpLimits}
+	if err := replay.Run(t.Context(), b.store, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := projection.CatchUpTo(t.Context(), b.store, &losing{Driver: b.driver}, build, tenant, fold, 3); err != nil {
+		t.Fatal(err)
+	}
+	mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, definition, b.log(t, tenant)))
+}
+
+// losing is a driver whose database loses its first save just after it has acknowledged it.
+type losing struct {
+	drivers.Driver
+	saves int
+}
+
+func (l *losing) Save(ctx context.Context, build domain.Build, tenant domain.TenantID, batch drivers.Batch) error {
+	if l.saves++; l.saves == 1 {
+		return nil
+	}
+	return l.Driver.Save(ctx, build, tenant, batch)
+}
