@@ -85,7 +85,8 @@ func (s *Server) credentialOf(request *http.Request, tickets bool) (auth.Credent
 		if query.Has("ticket") {
 			missing = "key missing, and this operation takes no ticket"
 		}
-		return auth.Credential{}, domain.Errorf(domain.CodeUnauthenticated, "Authorization", "%s; send Authorization: Bearer mfk_...", missing)
+		return auth.Credential{}, domain.Errorf(domain.CodeUnauthenticated, "Authorization", "%s; send Authorization: Bearer mfk_...",
+			missing)
 	}
 	return s.config.Keys.Authenticate(request.Context(), strings.TrimSpace(token))
 }

@@ -360,7 +360,8 @@ func (l *Limiter) await(ctx context.Context, shares, short []*share, n *need) er
 // errLocked reports a round in which another process had the ledger locked.
 var errLocked = errors.New("the ledger is locked")
 
-var errNoAnswer = domain.Errorf(domain.CodeUnavailable, "", "there was no answer on the limits within 2 s: the database is slow or down, or other requests were quicker; try again")
+var errNoAnswer = domain.Errorf(domain.CodeUnavailable, "",
+	"the limits were not leased within %s: the database is slow or down, or other requests were quicker; try again", patience)
 
 // wait waits until the round has ended, and returns its error, or errLocked.
 func (r *round) wait(ctx context.Context) error {

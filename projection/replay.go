@@ -76,7 +76,7 @@ type position struct {
 	savedAt        time.Time           // when stored was saved or read
 	maxPerSave     int                 // at most this many events per save, since a larger save failed; 0: no limit
 	refused        *folding.EventError // an event to park because the database refused its document; nil: none
-	ahead          bool                // stored was read again, since documents are ahead of it
+	ahead          bool                // stored is what a second read gave after documents were found ahead of it
 }
 
 func (p *position) saved(to int64) {
@@ -129,8 +129,8 @@ func (r *Replay) readCheckpoint(ctx context.Context) error {
 		return fmt.Errorf("read the checkpoint of build %d of projection %q: %w", r.Build.Number, r.Build.Name, err)
 	}
 	r.at = position{
-		known: true, stored: checkpoint, seen: checkpoint, savedAt: time.Now(), maxPerSave: r.at.maxPerSave, refused: r.at.refused,
-		ahead: r.at.ahead && checkpoint == r.at.stored,
+		known: true, stored: checkpoint, seen: checkpoint, savedAt: time.Now(),
+		maxPerSave: r.at.maxPerSave, refused: r.at.refused, ahead: r.at.ahead && checkpoint == r.at.stored,
 	}
 	r.forgetUnsaved()
 	r.memory.complete = checkpoint == 0 && r.Fill.To == 0

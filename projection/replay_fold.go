@@ -125,10 +125,10 @@ func (r *Replay) foldSlice(ctx context.Context, s slice) error {
 	meter := expr.MeterOf(ctx)
 	var outcomes []outcome
 	before, err := r.loadBefore(ctx, chains)
-	if err == nil && r.isOvertaken(s, chains, before) {
-		return drivers.ErrStale
-	}
 	if err == nil {
+		if err := r.checkNotAhead(s, chains, before); err != nil {
+			return err
+		}
 		outcomes, err = foldChains(ctx, r.Fold, meter, s.events, chains, next, before)
 	}
 	switch {
@@ -302,21 +302,21 @@ func (r *Replay) loadBefore(ctx context.Context, chains []chain) ([]cachedDocume
 	return all, nil
 }
 
-// isOvertaken reports whether a document contains events after the known checkpoint: a save whose outcome was unknown, or
-// another worker's, has moved the checkpoint. A database that crashes may lose that save, and then accept another one
-// from the same checkpoint, although that lacks the events. So the checkpoint must be read again. If it is the same then,
-// the database has no transactions, or a fill was abandoned.
-func (r *Replay) isOvertaken(s slice, chains []chain, before []cachedDocument) bool {
+// checkNotAhead returns drivers.ErrStale, and has the checkpoint read again, if a document contains events after it: a
+// save whose outcome was unknown, or another worker's, has moved the checkpoint. A database that crashes may lose that
+// save, and then accept another one from the same checkpoint, although that lacks the events. If the checkpoint is the
+// same when it is read again, the database has no transactions or has lost the save, or a fill was abandoned.
+func (r *Replay) checkNotAhead(s slice, chains []chain, before []cachedDocument) error {
 	if r.at.ahead {
-		return false
+		return nil
 	}
 	for i := range chains {
 		if before[i].version >= s.events[chains[i].first].Position {
 			r.at.known, r.at.ahead = false, true
-			return true
+			return drivers.ErrStale
 		}
 	}
-	return false
+	return nil
 }
 
 // addPending keeps the results of a slice until they are saved.
@@ -400,8 +400,8 @@ func foldChains(ctx context.Context, f *folding.Fold, meter *expr.Meter, events 
 }
 
 // foldUpTo folds a document's events into it, up to but not including position below. It skips events at or below the
-// document's version: they have taken effect already (see isOvertaken). The result is meaningless if the meter ended the
-// fold.
+// document's version: they have taken effect already (see checkNotAhead). The result is meaningless if the meter ended
+// the fold.
 func foldUpTo(f *folding.Fold, meter *expr.Meter, events []folding.Event, c chain, next []int32, before *cachedDocument, below int64) (o outcome) {
 	if f.Maps() {
 		return mapChain(f, meter, events, c, next, before, below)

@@ -385,8 +385,8 @@ func TestReplaySkipsEventsUpToADocumentsVersion(t *testing.T) {
 	}
 }
 
-// A save whose answer is lost may have been committed, and be lost only then, when the database crashes: it need not be on
-// disk. Events that the loaded documents contain already must not be taken for saved.
+// A save whose answer is lost may have been committed, and then be lost as well when the database crashes, since it need
+// not be on disk. Events that the loaded documents contain must not be taken for saved.
 func TestASaveMayBeLostAfterItWasRead(t *testing.T) {
 	t.Parallel()
 	for name, to := range map[string]int64{"alone": 3, "beside another document": 4} {
@@ -397,12 +397,7 @@ func TestASaveMayBeLostAfterItWasRead(t *testing.T) {
 			for _, stream := range []string{"x-1", "x-1", "x-1", "x-2"} {
 				b.append(t, tenant, stream, "A", `{}`)
 			}
-			definition := folding.WithDefaults(domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1}"}})
-			fold, err := folding.Compile(definition)
-			if err != nil {
-				t.Fatal(err)
-			}
-			build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
+			definition, fold, build := countingBuild(t, tenant)
 			before := build
 			before.Number = 2 // what the database has until it crashes
 			for at, of := range map[int64]domain.Build{2: build, 3: before} {
@@ -418,6 +413,20 @@ func TestASaveMayBeLostAfterItWasRead(t *testing.T) {
 			mustEqual(t, stored(t, t, b, build, tenant), fromScratch(t, definition, b.log(t, tenant)[:to]))
 		})
 	}
+}
+
+// countingBuild returns a projection that counts the events of each stream, and its first build.
+func countingBuild(t *testing.T, owner domain.TenantID) (domain.Definition, *folding.Fold, domain.Build) {
+	t.Helper()
+	definition := folding.WithDefaults(domain.Definition{
+		Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1}"},
+	})
+	fold, err := folding.Compile(definition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := domain.ProjectionID{Owner: owner, Name: definition.Name}
+	return definition, fold, domain.Build{ProjectionID: id, Number: 1, Database: "default"}
 }
 
 // crashing is a driver whose database loses its last saves after documents were loaded: they are those of another build.
@@ -442,12 +451,7 @@ func TestCatchUpToAfterACrash(t *testing.T) {
 	for range 3 {
 		b.append(t, tenant, "x-1", "A", `{}`)
 	}
-	definition := folding.WithDefaults(domain.Definition{Name: "p", On: map[string]string{"A": "{'n': doc.?n.orValue(0) + 1}"}})
-	fold, err := folding.Compile(definition)
-	if err != nil {
-		t.Fatal(err)
-	}
-	build := domain.Build{ProjectionID: domain.ProjectionID{Owner: tenant, Name: "p"}, Number: 1, Database: "default"}
+	definition, fold, build := countingBuild(t, tenant)
 	replay := &projection.Replay{Driver: b.driver, Build: build, Tenant: tenant, Fold: fold, Limits: projection.CatchUpLimits}
 	if err := replay.Run(t.Context(), b.store, 2); err != nil {
 		t.Fatal(err)

@@ -39,7 +39,8 @@ func (s *step) receiveForInterrupted(bytes int) *receive {
 
 func (s *step) addDelivery(r *receive, le *lease, e *domain.Event) {
 	if r.deliveries == nil {
-		r.deliveries = make([]domain.Delivery, 0, min(r.limit, 1+s.p.ahead.waiting()))
+		space, _ := s.roomForLeases() // after this one
+		r.deliveries = make([]domain.Delivery, 0, 1+max(0, min(r.limit-1, space, s.p.ahead.waiting())))
 	}
 	r.deliveries = append(r.deliveries, domain.Delivery{
 		Event: *e, Attempt: le.attempt, Base: le.base, Partition: s.p.number, Replays: le.replays,

@@ -10,7 +10,9 @@ import (
 // A service closes a connection that is idle while a benchmark loads events.
 func TestWireRedials(t *testing.T) {
 	t.Parallel()
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	}))
 	defer service.Close()
 	w, err := dial(service.URL, "key")
 	if err != nil {
