@@ -184,9 +184,8 @@ func cannotServe(state string) bool {
 
 // SQLSTATEs.
 const (
-	queryCanceled   = "57014"
-	undefinedTable  = "42P01"
-	lockUnavailable = "55P03"
+	queryCanceled  = "57014"
+	undefinedTable = "42P01"
 
 	dependentObjects      = "2BP01"
 	insufficientPrivilege = "42501"
