@@ -182,6 +182,7 @@ func (w Worker) restart(ctx context.Context) (out []byte, err error) {
 	}
 	command := exec.CommandContext(ctx, filepath.Join(w.programs, "pg_ctl"), "restart", "-w", "-D", w.folder, "-l", filepath.Join(w.folder, "restarts.log"))
 	command.Dir = w.folder
+	command.Env = append(os.Environ(), "HOME="+w.folder) // where that user may look for certificates
 	if int(owner.Uid) != os.Geteuid() {
 		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}
 	}
