@@ -109,7 +109,8 @@ func saveIn(t *testing.T, driver *postgres.Driver, app *pgxpool.Pool, build doma
 		t.Fatal(err)
 	}
 	err = pgx.BeginFunc(t.Context(), app, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(t.Context(), "select set_config('manifold.tenant', $1, true)", tenant.String()); err != nil {
+		// A sharded database passes this on to its nodes, unlike set_config.
+		if _, err := tx.Exec(t.Context(), "set local manifold.tenant = '"+tenant.String()+"'"); err != nil {
 			return err
 		}
 		for _, s := range statements {

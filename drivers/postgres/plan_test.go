@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -70,7 +71,11 @@ func TestPlansOutgrowTheirBeginning(t *testing.T) {
 			if err := driver.CreateTemporaryTable(t.Context(), build); err != nil {
 				t.Fatal(err)
 			}
-			app, err := pg.OpenPool(t.Context(), db.URL(migrations.RoleApp), 1, pg.AppSettings, nil)
+			settings := maps.Clone(pg.AppSettings)
+			if db.Distributed() {
+				maps.Copy(settings, pg.DistributedSettings)
+			}
+			app, err := pg.OpenPool(t.Context(), db.URL(migrations.RoleApp), 1, settings, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -297,9 +297,9 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 	open(t, db).Close()
 	// As by an earlier release, for a shared projection of that name.
-	owner := db.Pool(t, migrations.RoleDocuments, 1)
+	super := db.Pool(t, pgtest.RoleSuperuser, 1) // on a cluster, no login owns the table
 	for _, statement := range []string{"drop table " + postgres.KeysTable, "create view " + postgres.KeysTable + " as select"} {
-		if _, err := owner.Exec(t.Context(), statement); err != nil {
+		if _, err := super.Exec(t.Context(), statement); err != nil {
 			t.Fatal(err)
 		}
 	}
