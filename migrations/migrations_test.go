@@ -51,31 +51,31 @@ func TestUpDownUp(t *testing.T) {
 }
 
 // Every table is classified, has row-level security enabled and forced, and has the tenant first in every index. On a
-// cluster it is not forced on the owner (docs/decisions/0079-the-log-on-a-cluster.md).
+// cluster it is forced on the owner of local tables only (docs/decisions/0079-the-log-on-a-cluster.md).
 func TestTablesKeepTenantsApart(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	rows, err := db.Pool(t, pgtest.RoleSuperuser, 1).Query(t.Context(), `
-		select c.relname, c.relrowsecurity and c.relforcerowsecurity <> $1,
+		select c.relname, c.relrowsecurity, c.relforcerowsecurity,
 		  coalesce((select array_agg(i.indexrelid::regclass::text) from pg_index i
 		    join pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
 		    where i.indrelid = c.oid and a.attname <> 'tenant_id'), '{}')
-		from pg_class c where c.relnamespace = 'manifold'::regnamespace and c.relkind = 'r'`, db.Distributed())
+		from pg_class c where c.relnamespace = 'manifold'::regnamespace and c.relkind = 'r'`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	unseen := maps.Clone(migrations.Tables)
 	var table string
-	var forced bool
+	var enabled, forced bool
 	var otherIndexes []string
-	if _, err := pgx.ForEachRow(rows, []any{&table, &forced, &otherIndexes}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&table, &enabled, &forced, &otherIndexes}, func() error {
 		kind, classified := unseen[table]
 		delete(unseen, table)
 		if !classified {
 			t.Errorf("%s is not in migrations.Tables", table)
 		}
-		if !forced {
-			t.Errorf("%s: row-level security is not enabled and forced, or is forced on a cluster", table)
+		if want := !db.Distributed() || kind == migrations.Local; !enabled || forced != want {
+			t.Errorf("%s: row-level security is enabled %t and forced %t, want it forced %t", table, enabled, forced, want)
 		}
 		for _, index := range otherIndexes {
 			// Tenants' names are unique among tenants; members, beacons, plans, writers of usage and signing keys are

@@ -13,6 +13,7 @@ import (
 
 func TestCheckSchema(t *testing.T) {
 	t.Parallel()
+	pgtest.NotOnCluster(t, "TestCheckSchemaOfADistributedDatabase is about clusters")
 	db := pgtest.Database(t)
 	s, err := tables.Open(t.Context(), tables.Config{
 		AppURL: db.URL(migrations.RoleApp), SystemURL: db.URL(migrations.RoleSystem), RetentionURL: db.URL(migrations.RoleRetention),
