@@ -382,7 +382,7 @@ func TestTurnsAreFair(t *testing.T) {
 	for len(order) > 0 {
 		turns = append(turns, <-order)
 	}
-	if at := slices.Index(turns, short); at < 0 || at > 3 || len(turns) < 40 {
+	if at := slices.Index(turns, short); at < 0 || at > 3 || len(turns) < 20 {
 		t.Errorf("the short log's turn was number %d of %d", at+1, len(turns))
 	}
 }
