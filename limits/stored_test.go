@@ -85,11 +85,11 @@ func TestPlansAreBounded(t *testing.T) {
 		return err
 	}
 	second := make(chan error, 1)
-	network := pgtest.NewNetwork(t, db)
+	network, nodes := pgtest.NewNetwork(t, db), db.Nodes(t)
 	network.On(pgtest.BeforeCommit("insert into plans", func() bool {
 		go func() { second <- put(s, "second") }()
-		for waits := false; !waits && len(second) == 0; {
-			err := super.QueryRow(t.Context(), `
+		for waits, i := false, 0; !waits && len(second) == 0; i++ {
+			err := nodes[i%len(nodes)].QueryRow(t.Context(), `
 				select exists (select from pg_stat_activity a where a.datname = current_database() and a.wait_event_type = 'Lock'),
 				  pg_sleep(0.01)::text`).Scan(&waits, new(string))
 			if err != nil {

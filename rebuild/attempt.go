@@ -51,13 +51,29 @@ type attempt struct {
 	faulted   map[domain.TenantID]domain.TenantFault // tenants that it continues without
 }
 
-// Catching up ends after a pass that took at most shortPass: the rest takes about as long, and pauses the live build
-// for that time. It also ends after a pass that folded fewer than smallPass events, however long it waited for its
-// turn.
+// Catching up ends after a short pass: the rest takes about as long, and pauses the live build for that time. It also ends
+// after a pass that folded fewer than smallPass events, however long it waited for its turn.
 const (
 	shortPass = 500 * time.Millisecond
+	longPass  = 5 * time.Second // no pass that takes longer is short
 	smallPass = 500
 )
+
+// patience decides which pass is short: one that takes shortPass, and longer if passes hardly become shorter. Each costs
+// some time however little it folds, so while tenants append at full speed, all may take longer than shortPass.
+type patience struct {
+	more     time.Duration // accepted beyond shortPass
+	previous time.Duration // how long the previous pass took
+}
+
+// accepts reports whether a pass that took so long is short.
+func (p *patience) accepts(took time.Duration) bool {
+	if p.previous > 0 && 3*took > 2*p.previous {
+		p.more += shortPass
+	}
+	p.previous = took
+	return took <= min(shortPass+p.more, longPass)
+}
 
 // newAttempt prepares an attempt. After a failed try batches are smaller: they may have been more than the database can
 // handle within its time limit.
@@ -207,12 +223,12 @@ func (a *attempt) catchUp(ctx context.Context) error {
 
 // foldPasses folds what was appended since the last pass, until a pass is short.
 func (a *attempt) foldPasses(ctx context.Context) error {
-	for {
+	for p := new(patience); ; {
 		began, before := time.Now(), a.progress.folded.Load()
 		if err := a.foldNewEvents(ctx); err != nil {
 			return err
 		}
-		if time.Since(began) < shortPass || a.progress.folded.Load()-before < smallPass {
+		if p.accepts(time.Since(began)) || a.progress.folded.Load()-before < smallPass {
 			return nil
 		}
 	}

@@ -382,12 +382,12 @@ func TestErasureWaitsForTheFirstSeal(t *testing.T) {
 	s := tablestest.OpenAgain(t, db)
 	l := &sealedLog{s, t, db, db.Pool(t, pgtest.RoleSuperuser, 1), tablestest.NewTenant(t, s), 300}
 	appendRandom(t, s, l.log, rand.New(rand.NewPCG(5, 6)), 300)
-	network, forgotten := pgtest.NewNetwork(t, db), make(chan error, 1)
+	network, nodes, forgotten := pgtest.NewNetwork(t, db), db.Nodes(t), make(chan error, 1)
 	network.On(pgtest.BeforeCommit("sealed_logs", func() bool {
 		l.execute("update manifold.events set event_data = '{}', metadata = null where tenant_id = $1 and position = 3")
 		go func() { forgotten <- s.ForgetSalts(t.Context(), l.log, "erasure 1", []int64{3}) }()
-		for waits := false; !waits && len(forgotten) == 0; {
-			err := l.super.QueryRow(t.Context(), `
+		for waits, i := false, 0; !waits && len(forgotten) == 0; i++ {
+			err := nodes[i%len(nodes)].QueryRow(t.Context(), `
 				select exists (select from pg_stat_activity a where a.datname = current_database() and a.wait_event_type = 'Lock'),
 				  pg_sleep(0.01)::text`).Scan(&waits, new(string))
 			if err != nil {
