@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -51,31 +50,10 @@ var (
 	moveHeadInline   = orFail("manifold_move_head_inline", moveHead)
 	moveHeadIfInline = orFail("manifold_move_head_if_inline", moveHeadIf)
 
-	// Like moveHeadIf, behind the events that others have appended since the head that the writer knows. None of them may be
-	// in the batch's streams, be removed by retention, or be one too many for the writer to read. The log's row must be
-	// locked already, so that this statement's snapshot contains those events.
-	moveHeadBehind = pg.Statement{Name: "manifold_move_head_behind", SQL: `
-		update logs as l
-		set head = l.head + $3::bigint, last_batch = $4::uuid, last_at = greatest(l.last_at, now())
-		where l.tenant_id = $1::uuid and (l.head > $2::bigint or l.last_batch is not distinct from $5::uuid)
-			and l.inline_revision = $6::bigint
-			and l.head - $2::bigint = (
-				select count(*) from (
-					select e.stream_id from events as e
-					where e.tenant_id = $1::uuid and e.position > $2::bigint order by e.position limit $7::bigint) as e
-				where e.stream_id not in (select unnest($8::text[])))
-			and not exists (
-				select from unnest($9::text[], $10::bigint[]) as s(stream_id, version)
-				where s.version <> greatest(
-					(select e.stream_version from events as e where e.tenant_id = $1::uuid and e.stream_id = s.stream_id
-						order by e.stream_version desc limit 1),
-					(select f.version from stream_floors as f where f.tenant_id = $1::uuid and f.stream_id = s.stream_id), 0))
-		returning l.head, l.last_at`}
-
-	// If the head was not moved, there is no such batch, and nothing is inserted. The batch ends at the head.
+	// If the head was not moved, there is no such batch, and nothing is inserted.
 	insertEvents = pg.Statement{Name: "manifold_insert_events", SQL: `
 		insert into events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, created_at)
-		select l.tenant_id, l.head - $3::bigint + e.n, e.event_id, e.stream_id, e.stream_version, e.event_type, e.event_data, e.metadata, e.occurred_at, l.last_at
+		select l.tenant_id, $3::bigint + e.n, e.event_id, e.stream_id, e.stream_version, e.event_type, e.event_data, e.metadata, e.occurred_at, l.last_at
 		from logs as l
 		cross join unnest($4::uuid[], $5::text[], $6::bigint[], $7::text[], $8::jsonb[], $9::jsonb[], $10::timestamptz[])
 			with ordinality as e(event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, n)
@@ -84,7 +62,7 @@ var (
 	// Like insertEvents, for a batch of one event, as is usual in a log with little traffic. It is a tenth cheaper.
 	insertEvent = pg.Statement{Name: "manifold_insert_event", SQL: `
 		insert into events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, created_at)
-		select l.tenant_id, l.head, $3::uuid, $4::text, $5::bigint, $6::text, $7::jsonb, $8::jsonb, $9::timestamptz, l.last_at
+		select l.tenant_id, $3::bigint + 1, $4::uuid, $5::text, $6::bigint, $7::text, $8::jsonb, $9::jsonb, $10::timestamptz, l.last_at
 		from logs as l
 		where l.tenant_id = $1::uuid and l.last_batch = $2::uuid`}
 
@@ -140,7 +118,6 @@ type attempt struct {
 
 	x         *pg.Pipeline
 	since     time.Time // when the connection was acquired
-	behind    bool      // the batch is written behind what others have appended, whatever that is
 	begun     bool      // the transaction is open
 	locked    bool      // and holds the log's row: nobody else can append until it ends
 	uncertain bool      // the connection was lost after the commit was sent, so the outcome is unknown
@@ -159,9 +136,6 @@ func (a *attempt) run(ctx context.Context) (err error) {
 	a.since = time.Now()
 	defer a.x.Close()
 	if !a.log.known || a.log.contended {
-		if a.planBehind(ctx) {
-			return a.write(ctx)
-		}
 		if err := a.lock(ctx); err != nil {
 			if errors.Is(err, errReopen) {
 				return nil
@@ -225,28 +199,6 @@ func (a *attempt) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// planBehind plans a batch for a log that others append to, without their newest events. That saves a round trip while
-// the log is locked. It returns false if the plan needs them, or anything else from the database: then the log is locked
-// first. So it is if the batch is smaller than the one before, since more requests will have arrived by then, and if it is
-// large: then reading the newest events twice costs more than the round trip.
-func (a *attempt) planBehind(ctx context.Context) bool {
-	b := a.batch
-	if !a.log.known || a.log.folds != nil || a.log.lookFirst || b.careful || b.single {
-		return false
-	}
-	a.w.fill(b)
-	if len(b.requests) < a.log.written || b.events >= pipelined {
-		return false
-	}
-	streams, lookUps := b.plan(ctx, a.log)
-	a.behind = len(streams)+len(lookUps) == 0 && len(b.written) > 0 && len(b.written) == len(b.requests) && b.tags == 0 &&
-		!slices.ContainsFunc(b.written, func(r *request) bool { return len(r.append.Conditions) > 0 })
-	if !a.behind {
-		b.begin()
-	}
-	return a.behind
-}
-
 func (a *attempt) begin() {
 	if !a.begun {
 		a.x.Begin(a.w.tenant)
@@ -254,47 +206,32 @@ func (a *attempt) begin() {
 	}
 }
 
-// lockedLog is what the log's row says when it is locked.
-type lockedLog struct {
-	there    bool
-	head     int64
-	last     batchID
-	revision int64
-	above    []streamVersion // of the events that others have appended since the known head
-}
-
-type streamVersion struct {
-	stream  string
-	version int64
-}
-
-// sendLock sends the statements that lock the log's row and then read what others have appended. The lock waits for
-// every transaction that is appending, including one whose connection was lost.
-func (a *attempt) sendLock(l *lockedLog) {
-	tenant := pg.TenantParam(a.w.tenant)
-	a.x.Send(&lockLog, [][]byte{tenant}, func(values [][]byte) error {
-		l.there, l.head, l.last = true, pg.Int8Value(values[0]), batchID{pg.UUIDValue(values[1]), values[1] != nil}
-		l.revision = pg.Int8Value(values[2])
-		return nil
-	})
-	if a.log.known && !a.log.versions.empty() {
-		// This is a separate statement, so that its snapshot is taken after the lock.
-		a.x.Send(&versionsAbove, [][]byte{tenant, pg.Int8Param(a.log.head), pg.Int8Param(maxForeignEvents + 1)}, func(values [][]byte) error {
-			l.above = append(l.above, streamVersion{string(values[0]), pg.Int8Value(values[1])})
-			return nil
-		})
-	}
-}
-
-// lock locks the log's row, and updates what is known of the log.
+// lock locks the log's row. That waits for every transaction that is appending, including one whose connection was
+// lost. Then lock updates what is known of the log.
 func (a *attempt) lock(ctx context.Context) error {
 	tenant := pg.TenantParam(a.w.tenant)
 	var (
-		l     lockedLog
-		state string
+		there    bool
+		head     int64
+		last     batchID
+		revision int64
+		above    []streamVersion
+		state    string
 	)
+	row := func(values [][]byte) error {
+		there, head, last, revision = true, pg.Int8Value(values[0]), batchID{pg.UUIDValue(values[1]), values[1] != nil}, pg.Int8Value(values[2])
+		return nil
+	}
 	a.begin()
-	a.sendLock(&l)
+	a.x.Send(&lockLog, [][]byte{tenant}, row)
+	foreign := a.log.known && !a.log.versions.empty()
+	if foreign {
+		// This is a separate statement, so that its snapshot is taken after the lock.
+		a.x.Send(&versionsAbove, [][]byte{tenant, pg.Int8Param(a.log.head), pg.Int8Param(maxForeignEvents + 1)}, func(values [][]byte) error {
+			above = append(above, streamVersion{string(values[0]), pg.Int8Value(values[1])})
+			return nil
+		})
+	}
 	if !a.log.known {
 		a.x.Send(&tenantState, [][]byte{tenant}, func(values [][]byte) error {
 			state = string(values[0])
@@ -304,8 +241,8 @@ func (a *attempt) lock(ctx context.Context) error {
 	if err := a.x.Run(); err != nil {
 		return err
 	}
-	existed := l.there
-	if !l.there {
+	existed := there
+	if !there {
 		// This is the tenant's first append, possibly from several processes at once. A tenant that is being erased
 		// gets no new log.
 		if !a.log.known && (state == string(domain.TenantDeleting) || state == string(domain.TenantDeleted)) {
@@ -316,24 +253,24 @@ func (a *attempt) lock(ctx context.Context) error {
 			return a.lock(ctx)
 		}
 		a.x.Send(&makeLog, [][]byte{tenant}, nil)
-		a.sendLock(&l)
+		a.x.Send(&lockLog, [][]byte{tenant}, row)
 		if a.w.store.inline != nil && !a.log.plain && !a.w.tenant.IsAuditLog() {
 			a.x.Send(&beginInline, [][]byte{tenant}, nil)
-			a.sendLock(&l)
+			a.x.Send(&lockLog, [][]byte{tenant}, row)
 		}
 		if err := a.x.Run(); err != nil {
 			return err
 		}
-		if !l.there {
+		if !there {
 			return errors.New("the log's row cannot be made")
 		}
 	}
 	a.locked = true
-	a.log.begun = !existed && l.revision > 0
+	a.log.begun = !existed && revision > 0
 	known := a.log.known
-	a.catchUp(&l)
-	if !known || l.revision != a.log.revision {
-		if err := a.openFolds(ctx, l.revision, l.head); err != nil {
+	a.catchUp(head, last, above)
+	if !known || revision != a.log.revision {
+		if err := a.openFolds(ctx, revision, head); err != nil {
 			a.log.forgetAll() // nothing must be appended without folding
 			return err
 		}
@@ -341,36 +278,40 @@ func (a *attempt) lock(ctx context.Context) error {
 	return nil
 }
 
+type streamVersion struct {
+	stream  string
+	version int64
+}
+
 // catchUp adopts the head of a locked log. It updates the remembered versions with the events that others have appended
 // since.
-func (a *attempt) catchUp(l *lockedLog) {
+func (a *attempt) catchUp(head int64, last batchID, above []streamVersion) {
 	log := a.log
-	same := log.known && l.head == log.head && l.last == log.last
-	if log.folds != nil && (l.head != log.head || l.last != log.last) {
+	if log.folds != nil && (head != log.head || last != log.last) {
 		log.folds.Forget()
 	}
-	if !same {
-		log.tags.forget(l.head)
+	if !log.known || head != log.head || last != log.last {
+		log.tags.forget(head)
 	}
 	switch {
 	case !log.known:
 		log.versions.forget()
-	case same:
+	case head == log.head && last == log.last:
 		if log.calm++; log.calm >= calmAfter {
 			log.contended = false
 		}
-	case l.head <= log.head || int64(len(l.above)) != l.head-log.head:
+	case head <= log.head || int64(len(above)) != head-log.head:
 		// There are too many events to read, or retention has removed some, so the remembered versions cannot be
 		// updated.
 		log.calm = 0
 		log.versions.forget()
 	default:
 		log.calm = 0
-		for _, v := range l.above {
+		for _, v := range above {
 			log.versions.update(v.stream, v.version)
 		}
 	}
-	log.known, log.head, log.last = true, l.head, l.last
+	log.known, log.head, log.last = true, head, last
 }
 
 // noteLostHead notes that another writer has moved the head. Retrying in the same way would starve one of the two, so

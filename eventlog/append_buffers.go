@@ -42,7 +42,7 @@ func (f *buffers) start(events int) {
 }
 
 // insert returns the parameters of insertEvents.
-func (f *buffers) insert(tenant, id, rows []byte, b *batch) [][]byte {
+func (f *buffers) insert(tenant, id []byte, head int64, b *batch) [][]byte {
 	f.start(b.rows)
 	first := 0
 	for _, r := range b.written {
@@ -65,23 +65,23 @@ func (f *buffers) insert(tenant, id, rows []byte, b *batch) [][]byte {
 			}
 		}
 	}
-	return [][]byte{tenant, id, rows, f.ids, f.streams, f.versions, f.types, f.data, f.metadata, f.occurred}
+	return [][]byte{tenant, id, pg.Int8Param(head), f.ids, f.streams, f.versions, f.types, f.data, f.metadata, f.occurred}
 }
 
 // insertOne returns the parameters of insertEvent.
-func (f *buffers) insertOne(tenant, id []byte, b *batch) [][]byte {
+func (f *buffers) insertOne(tenant, id []byte, head int64, b *batch) [][]byte {
 	r := b.written[0]
 	stream := &r.append.Streams[0]
 	e := &stream.Events[0]
 	f.data, f.metadata = pg.AppendJSON(f.data[:0], e.Data), pg.AppendJSON(f.metadata[:0], e.Metadata)
 	params := [][]byte{
-		tenant, id, pg.UUIDParam(r.ids[0]), []byte(stream.Stream), pg.Int8Param(b.firsts[0]), []byte(e.Type), f.data, nil, nil,
+		tenant, id, pg.Int8Param(head), pg.UUIDParam(r.ids[0]), []byte(stream.Stream), pg.Int8Param(b.firsts[0]), []byte(e.Type), f.data, nil, nil,
 	}
 	if e.Metadata != nil {
-		params[7] = f.metadata
+		params[8] = f.metadata
 	}
 	if !e.OccurredAt.IsZero() {
-		params[8] = pg.TimeParam(e.OccurredAt)
+		params[9] = pg.TimeParam(e.OccurredAt)
 	}
 	return params
 }

@@ -21,11 +21,10 @@ type flight struct {
 	at       time.Time
 	answered bool // all of its statements were executed
 	inserted int64
-	tags     int64     // inserted
-	first    int64     // the head that it was appended to
-	locked   lockedLog // if it is written behind the events of others
-	ahead    bool      // the log state already includes this batch, which may not be committed yet
-	next     *flight   // sent after this one
+	tags     int64   // inserted
+	first    int64   // the head for which it was sent
+	ahead    bool    // the log state already includes this batch, which may not be committed yet
+	next     *flight // sent after this one
 }
 
 // pipelined is the number of events from which on a batch has another one sent after it. Below that, it is better to
@@ -71,66 +70,41 @@ func (a *attempt) send(ctx context.Context, b *batch) (*flight, error) {
 // sendBatch sends the statements that write the plan of a batch.
 func (a *attempt) sendBatch(b *batch) *flight {
 	f := &flight{batch: b, first: a.log.head, id: batchID{domain.NewEventID(), true}, began: time.Now()}
-	tenant, head, rows := pg.TenantParam(a.w.tenant), pg.Int8Param(a.log.head), pg.Int8Param(int64(b.rows))
-	if a.behind {
-		a.sendMoveBehind(f, head, rows)
-	} else {
-		move, params := &moveHead, [][]byte{tenant, head, rows, f.id.param(), a.log.last.param(), pg.Int8Param(a.log.revision)}
-		if a.log.folds != nil {
-			move = &moveHeadInline
-		}
-		if len(b.guesses) > 0 {
-			streams, versions := guessParams(b.guesses)
-			move, params = &moveHeadIf, append(params, streams, versions)
-			if a.log.folds != nil {
-				move = &moveHeadIfInline
-			}
-		}
-		a.x.Send(move, params, func(values [][]byte) error {
-			f.moved, f.at = true, pg.TimeValue(values[0])
-			return nil
-		})
+	tenant, head := pg.TenantParam(a.w.tenant), a.log.head
+	move, params := &moveHead, [][]byte{tenant, pg.Int8Param(head), pg.Int8Param(int64(b.rows)), f.id.param(), a.log.last.param(), pg.Int8Param(a.log.revision)}
+	if a.log.folds != nil {
+		move = &moveHeadInline
 	}
+	if len(b.guesses) > 0 {
+		streams, versions := guessParams(b.guesses)
+		move, params = &moveHeadIf, append(params, streams, versions)
+		if a.log.folds != nil {
+			move = &moveHeadIfInline
+		}
+	}
+	a.x.Send(move, params, func(values [][]byte) error {
+		f.moved, f.at = true, pg.TimeValue(values[0])
+		return nil
+	})
 	buffers := buffersPool.Get().(*buffers)
 	defer buffersPool.Put(buffers)
 	if b.tags > 0 {
 		p := b.taggedParams()
-		params := append(buffers.insert(tenant, f.id.param(), rows, b), p.tagged)
+		params = append(buffers.insert(tenant, f.id.param(), head, b), p.tagged)
 		a.x.SendTagged(&insertTaggedEvents, params, nil, func(tag pgconn.CommandTag) { f.inserted = tag.RowsAffected() })
-		a.x.Send(&insertRuns, [][]byte{tenant, f.id.param(), rows, p.runs, p.derived, p.firsts}, nil)
-		a.x.SendTagged(&insertByTag, [][]byte{tenant, f.id.param(), rows, p.tags, p.places, p.types}, nil,
+		a.x.Send(&insertRuns, [][]byte{tenant, f.id.param(), pg.Int8Param(head), p.runs, p.derived, p.firsts}, nil)
+		a.x.SendTagged(&insertByTag, [][]byte{tenant, f.id.param(), pg.Int8Param(head), p.tags, p.places, p.types}, nil,
 			func(tag pgconn.CommandTag) { f.answered, f.tags = true, tag.RowsAffected() })
 		return f
 	}
-	var params [][]byte
 	insert := &insertEvents
 	if b.rows == 1 {
-		insert, params = &insertEvent, buffers.insertOne(tenant, f.id.param(), b)
+		insert, params = &insertEvent, buffers.insertOne(tenant, f.id.param(), head, b)
 	} else {
-		params = buffers.insert(tenant, f.id.param(), rows, b)
+		params = buffers.insert(tenant, f.id.param(), head, b)
 	}
 	a.x.SendTagged(insert, params, nil, func(tag pgconn.CommandTag) { f.answered, f.inserted = true, tag.RowsAffected() })
 	return f
-}
-
-// sendMoveBehind sends the statements that lock the log and move its head behind the events that others have appended.
-func (a *attempt) sendMoveBehind(f *flight, head, rows []byte) {
-	// If the lock is not to be had, the writer must know that nothing was written, long before the requests are late.
-	a.x.LockTimeout(a.w.store.appendTimeout / 10)
-	a.sendLock(&f.locked)
-	streams := make([]string, 0, len(f.batch.versions))
-	for stream := range f.batch.versions {
-		streams = append(streams, stream)
-	}
-	guessed, versions := guessParams(f.batch.guesses)
-	params := [][]byte{
-		pg.TenantParam(a.w.tenant), head, rows, f.id.param(), a.log.last.param(), pg.Int8Param(a.log.revision),
-		pg.Int8Param(maxForeignEvents), pg.TextsParam(streams), guessed, versions,
-	}
-	a.x.Send(&moveHeadBehind, params, func(values [][]byte) error {
-		f.moved, f.first, f.at = true, pg.Int8Value(values[0])-int64(f.rows), pg.TimeValue(values[1])
-		return nil
-	})
 }
 
 // follow sends another batch after one that was inserted and is being committed. Anything that is not simple is left to
@@ -191,9 +165,6 @@ func (a *attempt) remember(b *batch) {
 func (a *attempt) land(f *flight, err error) error {
 	b, log := f.batch, a.log
 	a.w.store.traceCommit(f, err)
-	if err == nil && f.locked.there {
-		a.catchUp(&f.locked)
-	}
 	switch {
 	case err != nil && (f.next != nil || !pg.Refused(err)):
 		a.uncertain = true
@@ -206,13 +177,10 @@ func (a *attempt) land(f *flight, err error) error {
 		return a.handleDuplicate(err)
 	case pg.SQLState(err) == lostAttempt, err == nil && !f.moved:
 		a.noteLostHead()
-		b.careful = b.careful || a.behind || len(b.guesses) > 0
 		if len(b.guesses) > 0 {
+			b.careful = true
 			log.calm = calmAfter - 1 // it may only have been a wrong guess
 		}
-		return nil
-	case a.behind && pg.SQLState(err) == pg.LockTimeout:
-		b.careful = true
 		return nil
 	case log.folds != nil && (pg.SQLState(err) == buildElsewhere || pg.SQLState(err) == noTable):
 		return a.buildMoved(err)
@@ -229,7 +197,6 @@ func (a *attempt) land(f *flight, err error) error {
 	b.unexplained, b.careful = 0, false
 	head := domain.Head{Tenant: a.w.tenant, Position: f.first + int64(b.rows), LastAt: f.at}
 	rows, requests := b.rows, len(b.written)
-	log.written = requests
 	a.answer(b, f.first)
 	if log.begun {
 		// Another process may have changed an upcaster meanwhile without seeing these builds. They are visible now, so

@@ -55,7 +55,7 @@ func (n *newestTagged) forget(head int64) { *n = newestTagged{floor: head} }
 var (
 	insertTaggedEvents = pg.Statement{Name: "manifold_insert_tagged_events", SQL: `
 		insert into events (tenant_id, position, event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, created_at, tagged)
-		select l.tenant_id, l.head - $3::bigint + e.n, e.event_id, e.stream_id, e.stream_version, e.event_type, e.event_data, e.metadata, e.occurred_at, l.last_at, e.tagged
+		select l.tenant_id, $3::bigint + e.n, e.event_id, e.stream_id, e.stream_version, e.event_type, e.event_data, e.metadata, e.occurred_at, l.last_at, e.tagged
 		from logs as l
 		cross join unnest($4::uuid[], $5::text[], $6::bigint[], $7::text[], $8::jsonb[], $9::jsonb[], $10::timestamptz[], $11::boolean[])
 			with ordinality as e(event_id, stream_id, stream_version, event_type, event_data, metadata, occurred_at, tagged, n)
@@ -63,14 +63,14 @@ var (
 
 	insertRuns = pg.Statement{Name: "manifold_insert_runs", SQL: `
 		insert into event_tags (tenant_id, position, tags, derived)
-		select l.tenant_id, l.head - $3::bigint + t.n, t.tags, nullif(t.derived, '')
+		select l.tenant_id, $3::bigint + t.n, t.tags, nullif(t.derived, '')
 		from logs as l
 		cross join unnest($4::text[], $5::text[], $6::bigint[]) as t(tags, derived, n)
 		where l.tenant_id = $1::uuid and l.last_batch = $2::uuid`}
 
 	insertByTag = pg.Statement{Name: "manifold_insert_by_tag", SQL: `
 		insert into tagged_events (tenant_id, tag, position, event_type)
-		select l.tenant_id, t.tag, l.head - $3::bigint + t.n, t.event_type
+		select l.tenant_id, t.tag, $3::bigint + t.n, t.event_type
 		from logs as l
 		cross join unnest($4::text[], $5::bigint[], $6::text[]) as t(tag, n, event_type)
 		where l.tenant_id = $1::uuid and l.last_batch = $2::uuid`}

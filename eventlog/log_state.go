@@ -16,7 +16,6 @@ type logState struct {
 	tags      newestTagged
 	contended bool // others append as well: lock the log's row first
 	calm      int  // consecutive attempts under the lock without a foreign append before them
-	written   int  // requests in the batch that was written last
 	lookFirst bool // duplicates keep arriving: look ids up before writing
 
 	revision int64                // of the tenant's inline builds, which folds uses

@@ -26,7 +26,7 @@ func TestArraysAgainstPgx(t *testing.T) {
 	}}, {Stream: "ü-2", Events: []domain.NewEvent{{Type: "A", Data: []byte(`[]`)}}}}}
 	ids := []domain.EventID{domain.NewEventID(), domain.NewEventID(), domain.NewEventID()}
 	r := &request{append: a, ids: ids, events: 3}
-	got := new(buffers).insert(nil, nil, nil, &batch{written: []*request{r}, firsts: []int64{5, 1}, rows: 3})[3:]
+	got := new(buffers).insert(nil, nil, 0, &batch{written: []*request{r}, firsts: []int64{5, 1}, rows: 3})[3:]
 	types := pgtype.NewMap()
 	two := "2"
 	for i, want := range []struct {

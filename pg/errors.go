@@ -75,7 +75,6 @@ func SQLState(err error) string {
 // SQLSTATEs.
 const (
 	UniqueViolation = "23505" // a row's key is taken
-	LockTimeout     = "55P03" // a lock could not be acquired in time
 	Deadlock        = "40P01" // transactions waited for each other, and this one was rolled back
 	ReadOnly        = "25006" // the database is a standby
 	canceled        = "57014" // the statement took too long, or somebody has canceled it
@@ -85,7 +84,7 @@ const (
 // Busy reports whether a SQLSTATE says that a transaction was rolled back because of others and may be retried.
 func Busy(state string) bool {
 	switch state {
-	case LockTimeout,
+	case "55P03", // a lock could not be acquired in time
 		"40001", // serialisation
 		Deadlock:
 		return true

@@ -85,12 +85,7 @@ func (x *Pipeline) beginBy(begin *Statement, tenant domain.TenantID) {
 // waits for a lock longer than lockTimeout fails.
 func (x *Pipeline) BeginShared(lockTimeout time.Duration) {
 	x.Send(&BeginStatement, nil, nil)
-	x.LockTimeout(lockTimeout)
-}
-
-// LockTimeout makes each of the transaction's next statements fail if it waits longer for a lock.
-func (x *Pipeline) LockTimeout(timeout time.Duration) {
-	x.set(fmt.Sprintf("lock_timeout = %d", timeout.Milliseconds()))
+	x.set(fmt.Sprintf("lock_timeout = %d", lockTimeout.Milliseconds()))
 }
 
 // Under makes the tenant that of the transaction's next statements.

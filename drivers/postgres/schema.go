@@ -29,7 +29,7 @@ var dialect = relational.Dialect{
 		Union:   " union all ",
 	},
 	NoTable:     func(err error) bool { return pg.SQLState(err) == undefinedTable },
-	LockTimeout: func(err error) bool { return slices.Contains([]string{pg.LockTimeout, pg.Deadlock}, pg.SQLState(err)) },
+	LockTimeout: func(err error) bool { return slices.Contains([]string{lockUnavailable, pg.Deadlock}, pg.SQLState(err)) },
 	Transient:   transient,
 	Unavailable: unavailable,
 }
@@ -513,7 +513,7 @@ func (d *Driver) ensureTenantView(ctx context.Context, build domain.Build) error
 		_, err = tx.Exec(ctx, fmt.Sprintf(viewsPolicy, table))
 		return err
 	})
-	if pg.SQLState(err) == pg.LockTimeout {
+	if pg.SQLState(err) == lockUnavailable {
 		d.log.WarnContext(ctx, "queries of "+table+" use no index yet: its policy for the role "+viewsRole+" is in use")
 		return nil
 	}

@@ -184,8 +184,9 @@ func cannotServe(state string) bool {
 
 // SQLSTATEs.
 const (
-	queryCanceled  = "57014"
-	undefinedTable = "42P01"
+	queryCanceled   = "57014"
+	undefinedTable  = "42P01"
+	lockUnavailable = "55P03"
 
 	dependentObjects      = "2BP01"
 	insufficientPrivilege = "42501"
