@@ -199,12 +199,12 @@ func TestTamperingIsFound(t *testing.T) {
 		"data":     {"update manifold.events set event_data = event_data || '{\"n\": 1}' where tenant_id = $1 and position = $2", proof.Changed},
 		"number":   {"update manifold.events set event_data = event_data || '{\"n\": [1e3, null, true, {}, 1]}' where tenant_id = $1 and position = $2", proof.Changed},
 		"metadata": {"update manifold.events set metadata = '{}' where tenant_id = $1 and position = $2", proof.Changed},
-		"recorded": {"update manifold.events set created_at = created_at - interval '1 microsecond' where tenant_id = $1 and position = $2", proof.Changed},
+		"recorded": {"update manifold.events set created_at = (created_at at time zone 'UTC' - interval '1 microsecond') at time zone 'UTC' where tenant_id = $1 and position = $2", proof.Changed},
 		"occurred": {"update manifold.events set occurred_at = now() where tenant_id = $1 and position = $2", proof.Changed},
 		"type":     {"update manifold.events set event_type = 'Paid' where tenant_id = $1 and position = $2", proof.Changed},
 		"stream":   {"update manifold.events set stream_id = 'order-x' where tenant_id = $1 and position = $2", proof.Changed},
 		"version":  {"update manifold.events set stream_version = 99999 where tenant_id = $1 and position = $2", proof.Changed},
-		"id":       {"update manifold.events set event_id = gen_random_uuid() where tenant_id = $1 and position = $2", proof.Changed},
+		"id":       {"update manifold.events set event_id = '0190d3a4-5b6c-7def-8123-456789abcdef' where tenant_id = $1 and position = $2", proof.Changed},
 		"gap":      {"update manifold.events set gap = 'r', metadata = '{\"redacted\": \"x\"}', gap_at = now() where tenant_id = $1 and position = $2", proof.Changed},
 		"removal":  {"delete from manifold.events where tenant_id = $1 and position = $2", proof.Missing},
 		"salt":     {"update manifold.seals set salts = decode(repeat('00', length(salts)), 'hex') where tenant_id = $1 and $2 between first_position and first_position + length(salts) / 16 - 1", proof.Unsettled},
@@ -555,7 +555,7 @@ func TestUnreadableEventsAreSealed(t *testing.T) {
 	go func() { done <- sealer.Run(ctx) }()
 	for sealed := false; !sealed; {
 		tablestest.Must(t, l.super.QueryRow(t.Context(), `
-			select exists (select from manifold.sealed_logs where size = 300), pg_sleep(0.01)::text`).Scan(&sealed, new(string)))
+			select count(*) > 0, pg_sleep(0.01)::text from manifold.sealed_logs where tenant_id = $1 and size = 300`, l.log).Scan(&sealed, new(string)))
 	}
 	cancel()
 	tablestest.Must(t, tablestest.Receive(t, done, "the sealer"))
