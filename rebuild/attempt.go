@@ -51,16 +51,17 @@ type attempt struct {
 	faulted   map[domain.TenantID]domain.TenantFault // tenants that it continues without
 }
 
-// Catching up ends after a short pass: the rest takes about as long, and pauses the live build for that time. It also ends
-// after a pass that folded fewer than smallPass events, however long it waited for its turn.
+// Catching up ends after a short pass: the rest takes about as long, and pauses the live build for that time. It also
+// ends after a pass that folded fewer than smallPass events, however long it waited for its turn.
 const (
 	shortPass = 500 * time.Millisecond
 	longPass  = 5 * time.Second // no pass that takes longer is short
 	smallPass = 500
 )
 
-// patience decides which pass is short: one that takes shortPass, and longer if passes hardly become shorter. Each costs
-// some time however little it folds, so while tenants append at full speed, all may take longer than shortPass.
+// patience decides which pass is short: at first one of at most shortPass, and a longer one after passes that hardly
+// became shorter. While tenants append at full speed, no pass may ever be as short as shortPass, because each takes
+// some time however little it folds.
 type patience struct {
 	more     time.Duration // accepted beyond shortPass
 	previous time.Duration // how long the previous pass took

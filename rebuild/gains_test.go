@@ -31,8 +31,8 @@ func TestPausesEndIfLogsOutgrowARebuild(t *testing.T) {
 	})
 }
 
-// Catching up ends although each pass takes some time, however little it folds, and the logs grow meanwhile. While passes
-// become shorter, it waits for one of half a second, and it never accepts one of more than five.
+// Catching up ends although each pass takes some time, however little it folds, and the logs grow meanwhile. While
+// passes become shorter, it waits for one of half a second. It never accepts one of more than five.
 func TestCatchingUpEnds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
