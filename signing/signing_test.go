@@ -203,6 +203,9 @@ func TestKeysAreAuthenticated(t *testing.T) {
 		tablestest.Must(t, err)
 	}
 	execute("create table kept as select * from manifold.signing_keys")
+	if db.Distributed() {
+		execute("select create_reference_table('kept')")
+	}
 	const insert = "insert into manifold.signing_keys (number, verifier, secret, created_at) values ($1, $2, $3, now())"
 	for name, change := range map[string]func(){
 		"an older key":      func() { execute(insert, 0, foreign, nil) },

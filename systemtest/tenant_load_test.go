@@ -217,11 +217,22 @@ func (p *tenantLoad) follow(ctx context.Context, w *workload, appended <-chan st
 	}
 }
 
-// log is the whole log.
+// log is the whole log. It continues where it was when something breaks.
 func (p *tenantLoad) log(ctx context.Context) ([]client.Event, error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not read in %s", patience))
+	defer cancel()
 	var all []client.Event
-	broken, wrong := p.readFrom(ctx, 0, 1, func(event client.Event) { all = append(all, event) })
-	return all, errors.Join(broken, wrong)
+	for n := 0; ; n++ {
+		broken, wrong := p.readFrom(waiting, n, int64(len(all)+1), func(event client.Event) { all = append(all, event) })
+		if wrong != nil || broken == nil {
+			return all, wrong
+		}
+		select {
+		case <-waiting.Done():
+			return nil, fmt.Errorf("behind position %d the log is %w; at last: %w", len(all), context.Cause(waiting), broken)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // watch reads a projection's documents repeatedly. Whatever happens, an answer must be of one complete build, and not

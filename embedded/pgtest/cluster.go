@@ -152,8 +152,13 @@ func (c *cluster) close() error {
 	return c.drop(ctx, c.template)
 }
 
-// drop drops a database on every node. It retries while the cluster's maintenance is in the database.
+// drop drops a database on every node. Each node's maintenance connects to the others, which would keep the database in
+// use; so connections are refused first. It retries while maintenance is still in the database.
 func (c *cluster) drop(ctx context.Context, database string) error {
+	err := c.onEachNode(ctx, "postgres", fmt.Sprintf("update pg_database set datallowconn = false where datname = '%s'", database))
+	if err != nil {
+		return err
+	}
 	for {
 		err := c.onEachNode(ctx, "postgres", "drop database if exists "+database+" with (force)")
 		if inUse, ok := errors.AsType[*pgconn.PgError](err); !ok || inUse.Code != "55006" || ctx.Err() != nil {
