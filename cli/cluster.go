@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/manifold-es/manifold/domain"
@@ -113,6 +114,11 @@ func (c *clusterAdmin) status(ctx context.Context, conn *pgx.Conn, out io.Writer
 		fmt.Fprintln(out, err)
 	}
 	moves, err := movesInProgress(ctx, conn)
+	if bad, ok := errors.AsType[*pgconn.PgError](err); ok {
+		// Citus lists the moves of all databases, and fails where it does not know the shard.
+		_, err := fmt.Fprintf(out, "moves of shards cannot be read now, perhaps because another database on these nodes moves some: %s\n", bad.Message)
+		return err
+	}
 	if err != nil {
 		return err
 	}

@@ -83,6 +83,11 @@ func TestClusterCommands(t *testing.T) {
 		t.Errorf("isolate where no shard can move: %+v", o)
 	}
 	everywhere("alter database " + db.Name + " reset output_plugin_libraries")
+	// The function also fails while another database on the nodes moves a shard that this one does not have.
+	foreign("alter function pg_catalog.get_rebalance_progress() rename to unavailable")
+	if o := cluster("status"); o.code != 0 || !strings.Contains(o.out, "moves of shards cannot be read now") {
+		t.Errorf("status where moves are unknown: %+v", o)
+	}
 }
 
 // openLog opens the log's database, until the test ends.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
@@ -28,12 +29,25 @@ func TestVerify(t *testing.T) {
 	}
 	folder := t.TempDir()
 	checkpoint, exported := filepath.Join(folder, "acme.checkpoint"), filepath.Join(folder, "log.ndjson.zst")
-	execute := func(statement string) {
+	execute := func(statement string, args ...any) {
 		t.Helper()
-		if _, err := super.Exec(t.Context(), strings.ReplaceAll(statement, "$TENANT", "'"+tenant+"'")); err != nil {
+		if _, err := super.Exec(t.Context(), strings.ReplaceAll(statement, "$TENANT", "'"+tenant+"'"), args...); err != nil {
 			t.Fatal(err)
 		}
 	}
+	// sealed returns what is stored of a log that the condition selects: size, edge and checkpoint.
+	sealed := func(condition string) (found []any) {
+		t.Helper()
+		var size int64
+		var edge []byte
+		var checkpoint string
+		err := super.QueryRow(t.Context(), "select size, edge, checkpoint from manifold.sealed_logs where "+condition+" limit 1", tenant).Scan(&size, &edge, &checkpoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []any{size, edge, checkpoint}
+	}
+	const replace = "update manifold.sealed_logs set size = $1, edge = $2, checkpoint = $3 where tenant_id = $TENANT"
 	// grow appends events, and waits until they are sealed up to a position.
 	grow := func(category string, events int, size int64) {
 		t.Helper()
@@ -46,13 +60,12 @@ func TestVerify(t *testing.T) {
 		if o.code != 0 {
 			t.Fatal(o)
 		}
-		for sealed := false; !sealed; {
-			err := super.QueryRow(t.Context(), `
-				select exists (select from manifold.sealed_logs where tenant_id::text = $1 and size = $2), pg_sleep(0.01)::text`,
-				tenant, size).Scan(&sealed, new(string))
+		for enough := false; !enough; {
+			err := super.QueryRow(t.Context(), "select count(*) = 1 from manifold.sealed_logs where tenant_id = $1::uuid and size = $2", tenant, size).Scan(&enough)
 			if err != nil {
 				t.Fatal(err)
 			}
+			execute("select pg_sleep(0.01)")
 		}
 	}
 	says := func(code int, want string, args ...string) {
@@ -66,7 +79,7 @@ func TestVerify(t *testing.T) {
 	grow("order", 300, 300)
 	says(0, "up to position 300: 300 events intact, 0 erased, 0 expired, 0 removed before they were sealed\n",
 		"--checkpoint", checkpoint)
-	execute("create table earlier as select * from manifold.sealed_logs where tenant_id = $TENANT")
+	earlier := sealed("tenant_id = $1::uuid")
 	grow("beat", 400, 700)
 	says(0, "up to position 700: 700 events intact", "--checkpoint", checkpoint)
 
@@ -93,13 +106,11 @@ func TestVerify(t *testing.T) {
 	grow("order", 39, 740)
 	must(t, environ, "subject", "erase", "ada", "--reason", "asked for it", "--yes")
 	for explained := false; !explained; {
-		err := super.QueryRow(t.Context(), `
-			select exists (select from manifold.seal_receipts where tenant_id::text = $1 and receipt like '%
-erasure %'),
-			  pg_sleep(0.01)::text`, tenant).Scan(&explained, new(string))
+		err := super.QueryRow(t.Context(), "select count(*) > 0 from manifold.seal_receipts where tenant_id = $1::uuid and receipt like '%\nerasure %'", tenant).Scan(&explained)
 		if err != nil {
 			t.Fatal(err)
 		}
+		execute("select pg_sleep(0.01)")
 	}
 	says(0, "\nevents erased, each named by a signed receipt: 1\n", "--checkpoint", checkpoint)
 	says(0, "349 events intact, 1 erased, 390 expired", "--checkpoint", checkpoint)
@@ -134,13 +145,12 @@ erasure %'),
 	if again, err := os.ReadFile(checkpoint + ".keys"); err != nil || string(again) != string(keys) {
 		t.Errorf("the keys that were given are not kept: %q, %v", again, err)
 	}
-	execute("create table genuine as select * from manifold.sealed_logs where tenant_id = $TENANT")
+	genuine := sealed("tenant_id = $1::uuid")
 	newTenant(t, url, "other")
-	execute(`update manifold.sealed_logs s set checkpoint = o.checkpoint from manifold.sealed_logs o
-		where s.tenant_id = $TENANT and o.tenant_id <> s.tenant_id and o.size > 0`)
+	execute("update manifold.sealed_logs set checkpoint = $1 where tenant_id = $TENANT", sealed("tenant_id <> $1::uuid and size > 0")[2])
 	says(1, "it was copied from another tenant")
 	says(1, "and the service's is of", "--checkpoint", checkpoint)
-	execute("update manifold.sealed_logs s set checkpoint = g.checkpoint from genuine g where s.tenant_id = g.tenant_id")
+	execute(replace, genuine...)
 
 	execute("update manifold.events set event_data = '{}' where tenant_id = $TENANT and position = 7")
 	execute("delete from manifold.events where tenant_id = $TENANT and position = 9")
@@ -167,15 +177,13 @@ erasure %'),
 	}
 	says(1, "the service's checkpoint: it is signed with a key that is not trusted", "--verifier", rotated)
 
-	execute(`update manifold.sealed_logs as s set size = e.size, edge = e.edge, checkpoint = e.checkpoint
-		from earlier e where s.tenant_id = e.tenant_id`)
+	execute(replace, earlier...)
 	for _, only := range []string{"--checkpoint-only", "--audit=false"} {
 		says(2, "the log has 300 sealed positions, and had 740: it was cut, or restored from an older backup",
 			"--checkpoint", checkpoint, only)
 	}
 	// Nothing is sealed any longer, and that is noticed, too.
-	execute(`update manifold.events set created_at = created_at - interval '1 hour'
-		where tenant_id = $TENANT and position = 720`)
+	execute("update manifold.events set created_at = $1 where tenant_id = $TENANT and position = 720", time.Now().Add(-time.Hour))
 	says(2, "720: unsealed: ") // on a slow machine of some positions before it, too
 	// The audit log has few events, and is sealed later.
 	for o := (outcome{err: "sealed yet"}); o.code != 0 || o.out == ""; {

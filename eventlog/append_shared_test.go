@@ -252,10 +252,13 @@ func TestSharedTransactionsUnderFaults(t *testing.T) {
 			t.Errorf("tenant %d has %d events, want %d", i, len(events), want)
 		}
 	}
+	if db.Distributed() {
+		return // none are shared, and transactions of different nodes may have the same number
+	}
 	var shared int
 	err := db.Pool(t, pgtest.RoleSuperuser, 1).QueryRow(t.Context(),
 		"select count(*) from (select 1 from manifold.events group by xmin::text having count(distinct tenant_id) > 1) as s").Scan(&shared)
-	if err != nil || (shared == 0) != db.Distributed() {
+	if err != nil || shared == 0 {
 		t.Errorf("%d transactions were shared, %v", shared, err)
 	}
 	t.Logf("%d transactions were shared", shared)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/manifold-es/manifold/config"
 	"github.com/manifold-es/manifold/domain"
@@ -292,7 +293,7 @@ func TestDoctorFindsUnreadableEvents(t *testing.T) {
 		t.Errorf("of the healthy log it says %+v", healthy)
 	}
 	super := db.Pool(t, pgtest.RoleSuperuser, 1)
-	_, err := super.Exec(t.Context(), "update manifold.events set created_at = created_at - interval '10 minutes'")
+	_, err := super.Exec(t.Context(), "update manifold.events set created_at = $1", time.Now().Add(-10*time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
