@@ -231,6 +231,12 @@ func TestHintsNameTheProgramAsItWasCalled(t *testing.T) {
 	if want := fmt.Sprintf("make it by %s profile set none", program); !strings.Contains(o.err, want) {
 		t.Errorf("it should say %s:\n%s", want, o.err)
 	}
+	for _, arguments := range [][]string{{"cluster", "status", "--url"}, {"tenant", "suspend"}} {
+		o := runAs(t, program, nil, nil, arguments...)
+		if !strings.Contains(o.err, " "+program+" "+arguments[0]+" "+arguments[1]) {
+			t.Errorf("it should name %s:\n%s", program, o.err)
+		}
+	}
 }
 
 // The documentation is a folder of files, and those of an earlier release do not get mixed with them.

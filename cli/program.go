@@ -81,8 +81,9 @@ func asCalled(root *cobra.Command, text string) string {
 	for _, command := range root.Commands() {
 		names = append(names, command.Name())
 	}
-	suggested := regexp.MustCompile(`\b` + root.Name() + ` ((?:` + strings.Join(names, "|") + `)\b)`)
-	return suggested.ReplaceAllString(text, strings.ReplaceAll(root.DisplayName(), "$", "$$")+" $1")
+	// It may also be the end of what the user has typed, which a text contains already.
+	suggested := regexp.MustCompile(`(^|[^\w./\\-])` + root.Name() + ` ((?:` + strings.Join(names, "|") + `)\b)`)
+	return suggested.ReplaceAllString(text, "${1}"+strings.ReplaceAll(root.DisplayName(), "$", "$$")+" $2")
 }
 
 // explainArguments adds the usage to the error for a command's invalid arguments. A command that only has subcommands
