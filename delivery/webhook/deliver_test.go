@@ -224,7 +224,13 @@ func TestWebhookIsPaused(t *testing.T) {
 	if w, err := p.webhooks.Pause(t.Context(), tenant, "mail", true); err != nil || !w.Stopped() {
 		t.Fatalf("%v, %+v", err, w)
 	}
-	// A consumer that was running may still send what arrives before it notices the pause.
+	// A listing from before the pause may still start a consumer, which may send what arrives before it notices the pause.
+	// The next listing begins only then.
+	before := p.listings.Load()
+	p.dispatcher.Notice(tenant)
+	for p.listings.Load() == before {
+		<-time.After(time.Millisecond)
+	}
 	for working := 1; working > 0; working, _ = p.dispatcher.Count() {
 		<-time.After(5 * time.Millisecond)
 	}

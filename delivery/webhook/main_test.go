@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +38,16 @@ type process struct {
 	catalog    *projection.Catalog
 	webhooks   *webhook.Webhooks
 	dispatcher *consume.Dispatcher
+	listings   atomic.Int64 // of a tenant's webhooks that have begun
 	stop       func()
+}
+
+// source counts the listings of webhooks.
+type source struct{ *process }
+
+func (s source) Consumers(ctx context.Context, tenant domain.TenantID) ([]consume.Consumer, error) {
+	s.listings.Add(1)
+	return s.webhooks.Consumers(ctx, tenant)
 }
 
 // options change how a process is set up.
@@ -90,7 +100,7 @@ func start(t testing.TB, db pgtest.DB, o options) *process {
 		o.lease = time.Minute
 	}
 	webhook.SetPace(p.webhooks, o.schedule, o.pause, 4*o.pause, o.lease)
-	p.dispatcher = consume.New(consume.Config{Heads: s.Heads, Sources: []consume.Source{p.webhooks}, Log: quiet, PauseMin: 10 * time.Millisecond, PauseMax: 50 * time.Millisecond})
+	p.dispatcher = consume.New(consume.Config{Heads: s.Heads, Sources: []consume.Source{source{p}}, Log: quiet, PauseMin: 10 * time.Millisecond, PauseMax: 50 * time.Millisecond})
 
 	ctx, cancel := context.WithCancel(context.Background())
 	last, endLast := context.WithCancel(context.Background())
