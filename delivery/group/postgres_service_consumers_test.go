@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/embedded/pgtest"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
 func TestConsumerIsDeclaredOnce(t *testing.T) {
 	t.Parallel()
-	s, _ := tablestest.Open(t)
+	s, db := tablestest.Open(t)
 	tenant := tablestest.NewTenant(t, s)
 	// Many processes that start at the same moment agree.
 	born := make([]time.Time, 8)
@@ -48,6 +49,14 @@ func TestConsumerIsDeclaredOnce(t *testing.T) {
 	tablestest.Must(t, s.Withdraw(t.Context(), tenant, "changes", "mail"))
 	declare(tenant, "changes", "mail", since.Add(time.Minute), since.Add(time.Minute))
 	declare(domain.Everyone, "changes", "mail", since, since.Add(time.Hour))
+
+	// What was declared is not written again: a cluster with a node that is down could not.
+	writer, err := db.Pool(t, pgtest.RoleSuperuser, 1).Begin(t.Context())
+	tablestest.Must(t, err)
+	_, err = writer.Exec(t.Context(), "lock table manifold.service_consumers in share mode")
+	tablestest.Must(t, err)
+	declare(domain.Everyone, "reactor", "mail", since, born[0])
+	tablestest.Must(t, writer.Rollback(t.Context()))
 
 	// What was a tenant's own goes with the tenant.
 	tablestest.Must(t, s.SetTenantState(t.Context(), tenant, domain.TenantDeleting))
