@@ -114,8 +114,8 @@ func (c *clusterAdmin) status(ctx context.Context, conn *pgx.Conn, out io.Writer
 		fmt.Fprintln(out, err)
 	}
 	moves, err := movesInProgress(ctx, conn)
-	if bad, ok := errors.AsType[*pgconn.PgError](err); ok {
-		// Citus lists the moves of all databases, and fails where it does not know the shard.
+	if bad, ok := errors.AsType[*pgconn.PgError](err); ok && bad.Code == "XX000" {
+		// Citus lists the moves of all databases on the nodes, and fails where it does not know the shard.
 		_, err := fmt.Fprintf(out, "moves of shards cannot be read now, perhaps because another database on these nodes moves some: %s\n", bad.Message)
 		return err
 	}

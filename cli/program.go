@@ -81,7 +81,7 @@ func asCalled(root *cobra.Command, text string) string {
 	for _, command := range root.Commands() {
 		names = append(names, command.Name())
 	}
-	// It may also be the end of what the user has typed, which a text contains already.
+	// A text may have the name as it was typed, such as bin/manifold, which stays.
 	suggested := regexp.MustCompile(`(^|[^\w./\\-])` + root.Name() + ` ((?:` + strings.Join(names, "|") + `)\b)`)
 	return suggested.ReplaceAllString(text, "${1}"+strings.ReplaceAll(root.DisplayName(), "$", "$$")+" $2")
 }

@@ -225,7 +225,7 @@ func TestWebhookIsPaused(t *testing.T) {
 		t.Fatalf("%v, %+v", err, w)
 	}
 	// A listing from before the pause may still start a consumer, which may send what arrives before it notices the pause.
-	// The next listing begins only then.
+	// The next listing begins after it has been started.
 	before := p.listings.Load()
 	p.dispatcher.Notice(tenant)
 	for p.listings.Load() == before {

@@ -189,7 +189,8 @@ func TestRangesOfOwnProjectionsReadLittle(t *testing.T) {
 	driver := open(t, db)
 	tenant := domain.NewTenantID()
 	build, _ := ofOne(tenant, 1)
-	const all, limit, scanned = 40_000, 30, 20 * 30 // of twice maxLookups, a planner may read all keys
+	// Of twice maxLookups, the planner of a cluster's node may read all keys, instead of stopping at the limit.
+	const all, limit, scanned = 40_000, 30, 20 * 30
 	batch := drivers.Batch{To: 1}
 	for i := range all {
 		batch.Upserts = append(batch.Upserts, domain.Document{ID: fmt.Sprintf("d%05d", i), Version: 1, Data: fmt.Appendf(nil, `{"a": %d, "b": {"c": "x%05d"}}`, i*7919%all, i)})

@@ -155,14 +155,11 @@ func (c *cluster) close() error {
 // drop drops a database on every node. Each node's maintenance connects to the others, which would keep the database in
 // use; so connections are refused first. It retries while maintenance is still in the database.
 func (c *cluster) drop(ctx context.Context, database string) error {
-	err := c.onEachNode(ctx, "postgres", fmt.Sprintf("update pg_database set datallowconn = false where datname = '%s'", database))
-	if err != nil {
-		return err
-	}
 	for {
+		refused := c.onEachNode(ctx, "postgres", fmt.Sprintf("update pg_database set datallowconn = false where datname = '%s'", database))
 		err := c.onEachNode(ctx, "postgres", "drop database if exists "+database+" with (force)")
 		if inUse, ok := errors.AsType[*pgconn.PgError](err); !ok || inUse.Code != "55006" || ctx.Err() != nil {
-			return err
+			return errors.Join(err, refused)
 		}
 	}
 }
