@@ -15,7 +15,7 @@ RACE      ?= ^$(MODULE)/(aggregate|api(/.*)?|budget|client|delivery/.*|drivers|e
 
 # The packages with the log's SQL, the slow ones first, without their longest tests, which depend on our code more than
 # on the server's version: faults, kills and models. And tests of the whole service, one of which crashes PostgreSQL.
-SQL         := ./drivers/postgres ./delivery/group ./delivery/webhook ./delivery/report ./eventlog ./pg ./retention ./migrations ./tables ./aggregate ./outbox/postgres ./projection/registry ./schema ./tenant ./auth ./members ./erasure ./erasure/subjects ./seal ./limits ./usage ./projection/totals
+SQL         := ./drivers/postgres ./delivery/group ./delivery/webhook ./delivery/report ./eventlog ./pg ./retention ./migrations ./tables ./aggregate ./outbox/postgres ./projection/registry ./schema ./tenant ./auth ./members ./erasure ./erasure/subjects ./seal ./limits ./usage ./projection/totals ./signing
 SQLSKIP     := ^Test(Faults|GroupsUnderKills|LedgerInvariants|GroupModel|LostConnectionsUnderLoadSaveOnce|VeryMany.*)$$
 SQLSYSTEM   := ^Test(EveryLoginInSQL|SavesLostInACrash|DeletedTenant)$$
 
@@ -52,6 +52,7 @@ test: postgresql ## run every test, on a real PostgreSQL; see CONTRIBUTING.md fo
 	@[ -n "$$MANIFOLD_TEST_KAFKA_BROKER" ] || echo "NOT RUN: tests on a real Kafka, because MANIFOLD_TEST_KAFKA_BROKER is not set. They ran on a fake."
 	@{ command -v node && command -v npm; } >/dev/null || echo "NOT RUN: tests with clients in Node.js, because node or npm is not installed."
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || echo "NOT RUN: tests with clients in a browser, because Chromium is not installed."
+	@[ -n "$$MANIFOLD_TEST_CITUS_URLS" ] || echo "NOT RUN: tests on a Citus cluster, because MANIFOLD_TEST_CITUS_URLS is not set. They ran on one PostgreSQL."
 	@[ -n "$$MANIFOLD_TEST_SQLSERVER_URL" ] || echo "NOT RUN: tests on SQL Server, because MANIFOLD_TEST_SQLSERVER_URL is not set. Its statements were compared with the files in testdata."
 
 test-postgresql: ## run the tests of the log's SQL on PostgreSQL VERSION="14 18", downloaded by npm (Linux on x64)
