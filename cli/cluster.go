@@ -116,7 +116,8 @@ func (c *clusterAdmin) status(ctx context.Context, conn *pgx.Conn, out io.Writer
 	moves, err := movesInProgress(ctx, conn)
 	if bad, ok := errors.AsType[*pgconn.PgError](err); ok && bad.Code == "XX000" {
 		// Citus lists the moves of all databases on the nodes, and fails where it does not know the shard.
-		_, err := fmt.Fprintf(out, "moves of shards cannot be read now, perhaps because another database on these nodes moves some: %s\n", bad.Message)
+		_, err := fmt.Fprintf(out, "moves of shards cannot be read now, perhaps because another database on these nodes moves some: %s\n",
+			bad.Message)
 		return err
 	}
 	if err != nil {
