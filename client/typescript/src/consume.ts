@@ -242,6 +242,7 @@ export class Consumer {
     const due = [...this.#running].filter(([, { renewAt }]) => renewAt <= now + 100);
     for (const [, running] of due) running.renewAt = now + running.lease / 2;
     this.#scheduleRenewal();
+    if (due.length === 0) return; // the handler whose lease it was has returned
     try {
       const { results } = await this.#calls.extend(due.map(([, { attempt }]) => attempt));
       for (const { id, attempt, outcome } of results) {

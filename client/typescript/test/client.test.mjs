@@ -217,7 +217,7 @@ test("a consumer handles every event, and stops gracefully", async () => {
   const versions = new Map();
   let running = 0;
   let most = 0;
-  let errors = 0;
+  const errors = [];
   const handled = new Map();
   const circular = {};
   circular.self = circular;
@@ -238,16 +238,36 @@ test("a consumer handles every event, and stops gracefully", async () => {
         running--;
         if (handled.size === 99) resolve(consumer);
       }
-    }, { concurrency: 4, onError: () => errors++ });
+    }, { concurrency: 4, onError: (error) => errors.push(String(error.cause ?? error)) });
   });
   const consumer = await all;
   await consumer.stop();
   assert.ok(most <= 4 && most > 1, `${most} at once`);
   assert.ok([...handled.values()].every((times) => times === 1));
-  assert.equal(errors, 2);
+  assert.deepEqual(errors, ["Error: not yet", "Error: not yet"]);
   assert.equal((await client.listDeadLetters("work")).deadLetters.length, 1);
   const { progress } = await client.getSubscription("work");
   assert.deepEqual([progress[0].inFlight, progress[0].retrying], [0, 0]);
+});
+
+test("the lease of a handler that has returned is not renewed", async () => {
+  await client.putSubscription("renewed", { source: { categories: ["renewed"] }, ackTimeout: 2 });
+  await client.appendToStream("renewed-1", numbered(1, 1));
+  const errors = [];
+  let second;
+  const begun = new Promise((resolve) => (second = resolve));
+  const consumer = client.consume("renewed", async (event) => {
+    if (event.stream === "renewed-1") {
+      setTimeout(() => client.appendToStream("renewed-2", numbered(1, 1)), 200);
+      await begun; // and returns before half of its lease is over
+    } else {
+      second();
+      await new Promise((resolve) => setTimeout(resolve, 1200));
+      void consumer.stop();
+    }
+  }, { onError: (error) => errors.push(String(error)) });
+  await consumer.done;
+  assert.deepEqual(errors, []);
 });
 
 test("the progress of a rebuild continues after its connection has ended", async () => {
