@@ -27,7 +27,7 @@ OTHERS       = $(filter-out $(SQL:./%=$(MODULE)/%) $(MODULE)/systemtest $(RACED)
 MODULE      := github.com/manifold-es/manifold
 STATICCHECK := $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck
 # The prose linter. Its rules are in tools/vale, and it needs a C compiler.
-VALE        := $(GO) tool -modfile=$(CURDIR)/tools/go.mod vale --output=line
+VALE        := CGO_ENABLED=1 $(GO) tool -modfile=$(CURDIR)/tools/go.mod vale --output=line
 PROSE       := openapi.yaml asyncapi.yaml README.md CHANGELOG.md CONTRIBUTING.md docs client/README.md client/typescript/README.md
 # Separate modules, whose dependencies are not dependencies of Manifold.
 NESTED      := $(patsubst %/go.mod,%,$(wildcard tools/*/go.mod examples/*/go.mod))
@@ -87,7 +87,7 @@ RACESKIP    := $(RACESKIP)|^TestConformance.*/^Save$$/^a_document_that_cannot_be
 HASUNRACED   = $(filter $(RACED),$(addprefix $(MODULE)/,$(shell grep -rlE --include='*_test.go' '^func Test($(UNRACED)|Conformance.*)\>' * | xargs -n1 dirname | sort -u)))
 
 race: postgresql ## run the tests of the concurrent packages with the race detector, and those that it would slow down without
-	$(GO) test -race -skip='$(RACESKIP)' -timeout=30m -p=2 -parallel=$$(getconf _NPROCESSORS_ONLN) -vet=off -ldflags=-w $(RACED)
+	CGO_ENABLED=1 $(GO) test -race -skip='$(RACESKIP)' -timeout=30m -p=2 -parallel=$$(getconf _NPROCESSORS_ONLN) -vet=off -ldflags=-w $(RACED)
 	$(GO) test $(TESTFLAGS) -run='$(RACESKIP)' $(if $(SKIP),-skip='$(SKIP)') $(HASUNRACED)
 
 fuzz: postgresql ## run every fuzz test for FUZZTIME (30s) each
