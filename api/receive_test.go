@@ -80,7 +80,8 @@ func TestAClientThatIsGoneWhenItsAnswerIsThere(t *testing.T) {
 		leave()
 		<-serving.Done()
 	})
-	if _, err := web.Do(a.request("POST", c.path("/receive"), object{"wait": 30}).WithContext(ctx)); !errors.Is(err, context.Canceled) {
+	request := a.request("POST", c.path("/receive"), object{"wait": 30}).WithContext(ctx)
+	if _, err := web.Do(request); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the request ended with %v", err)
 	}
 	c.wantBack()

@@ -337,13 +337,17 @@ func TestAClientThatGoesAwayWhileItWaits(t *testing.T) {
 			defer close(gone)
 			a.handler.ServeHTTP(httptest.NewRecorder(), request)
 		}()
-		if round%2 == 0 {
+		goneFirst := round%2 == 0
+		if goneFirst {
 			<-gone
 		}
 		leave()
 		a.append("order-1", 1)
 		<-gone
 		d := c.receive(10)
+		if goneFirst {
+			equal(t, "the number of deliveries", d[0]["attempt"], 1)
+		}
 		equal(t, "what the next one gets", list{of(d), d[0]["attempts"]}, list{list{round + 1}, 1})
 		c.answer("ack", nil, d...)
 	}

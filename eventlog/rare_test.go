@@ -189,7 +189,9 @@ func blocksFetched(t *testing.T, admin *pgxpool.Pool) (blocks int64) {
 		t.Fatal(err)
 	}
 	flush := []string{"select pg_stat_force_next_flush()"}
-	if version < 150000 { // the first sends what was counted; after the second, what the collector had written before is too old
+	if version < 150000 {
+		// After the first, the server has sent its counts. After the second, what was written without them is too old to
+		// be read.
 		flush = []string{"select pg_sleep(0.6)", "select pg_sleep(0.6)"}
 	}
 	for _, sql := range flush {
