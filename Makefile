@@ -4,9 +4,10 @@ GO        ?= go
 ARGS      ?=
 FUZZTIME  ?= 30s
 VERSION   ?= 14 18
-# Two packages at a time, since each test binary starts a PostgreSQL. `make lint` runs go vet. Without data for debuggers,
+# Two packages at a time, since each test binary starts a PostgreSQL, and three of their tests, since some of them wait.
+# `make lint` runs go vet. Without data for debuggers,
 # linking takes a third less time.
-TESTFLAGS ?= -timeout=30m -p=2 -vet=off -ldflags=-w
+TESTFLAGS ?= -timeout=30m -p=2 -parallel=3 -vet=off -ldflags=-w
 # What `make test` tests. systemtest takes longest, so it starts first.
 PACKAGES  ?= ./systemtest ./...
 # Packages in which goroutines share state. Others, whose state is in a database, run with the detector as part of

@@ -3,6 +3,7 @@ package pg_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -138,8 +139,11 @@ func TestStalledTenantsShareAQuarterOfTheConnections(t *testing.T) {
 	for range 10 {
 		answersSoon(t, pool, other)
 	}
-	if conns := pool.Stat().AcquiredConns(); conns != 2 {
-		t.Errorf("stalled tenants hold %d of 8 connections", conns)
+	// pgx closes the connections of the calls that exceeded their deadlines in the background.
+	for deadline := time.Now().Add(tablestest.Patience); pool.Stat().AcquiredConns() != 2; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("stalled tenants hold %d of 8 connections", pool.Stat().AcquiredConns())
+		}
 	}
 	for _, h := range all {
 		h.end()
