@@ -1,6 +1,10 @@
 package group
 
-import "time"
+import (
+	"time"
+
+	"github.com/manifold-es/manifold/domain"
+)
 
 // AssignPartitions calls assignPartitions.
 var AssignPartitions = assignPartitions
@@ -10,3 +14,13 @@ func (g *Groups) AssignmentFor(d time.Duration) { g.assignmentFor = d }
 
 // TopUpFor changes after how long a member's receive that has events asks for no more.
 func (g *Groups) TopUpFor(d time.Duration) { g.topUpFor = d }
+
+// Waiting returns how many receives wait in a group.
+func (g *Groups) Waiting(tenant domain.TenantID, name string) int {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if gr := g.byTenant[tenant][name]; gr != nil {
+		return int(gr.waiting.Load())
+	}
+	return 0
+}

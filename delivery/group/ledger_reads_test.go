@@ -2,6 +2,9 @@ package group_test
 
 import (
 	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,5 +61,54 @@ func TestWaitingReceiveReadsTheLedgerAgain(t *testing.T) {
 		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("event %d was delivered after %s", i, took)
 		}
+	}
+}
+
+// Receives that get nothing because the next events are still being read do not have the ledger read again.
+func TestReceivesAheadOfTheLogReadTheLedgerOnce(t *testing.T) {
+	t.Parallel()
+	const events, batch = 6000, 100
+	b := newGroupBench(t)
+	b.fill(t, events, 100, 0)
+	b.put(t, "g", domain.GroupDefinition{MaxInFlight: events, AckTimeout: time.Hour})
+	s, network := b.through(t)
+	var reads atomic.Int64
+	count(network, "manifold_ledger", &reads)
+	holding, queued := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	network.Before("manifold_save_ledger", func() bool {
+		first.Do(func() {
+			close(holding)
+			<-queued
+		})
+		return true
+	})
+	groups := groupsOf(s)
+	var consuming sync.WaitGroup
+	var delivered atomic.Int64
+	receive := func(batch int) {
+		consuming.Go(func() {
+			deliveries, err := groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: batch, Wait: time.Minute})
+			if err != nil {
+				t.Error(err)
+			}
+			delivered.Add(int64(len(deliveries)))
+		})
+	}
+	receive(batch)
+	<-holding
+	for range events/batch - 1 { // one step serves all of them, but the next events are not all in memory
+		receive(batch)
+	}
+	for groups.Waiting(b.tenant, "g") < events/batch && t.Context().Err() == nil {
+		runtime.Gosched()
+	}
+	close(queued)
+	consuming.Wait()
+	if delivered.Load() != events {
+		t.Errorf("%d of %d events are delivered", delivered.Load(), events)
+	}
+	if reads := reads.Load(); reads != 1 {
+		t.Errorf("the ledger was read %d times", reads)
 	}
 }

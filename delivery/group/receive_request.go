@@ -96,6 +96,13 @@ func (r *receive) ended() bool {
 	return r.state == receiveOver
 }
 
+// keepsWaiting reports whether the receive waits for events, however many partitions have none.
+func (r *receive) keepsWaiting() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.looksLeft < 0
+}
+
 // reset prepares the receive for a try of a step.
 func (r *receive) reset(batch int, deliveredAt int64) {
 	r.limit = r.batch

@@ -223,10 +223,12 @@ func (s *step) serve(ctx context.Context, now, begin int64) error {
 }
 
 // verified reports whether every receive without events has been checked against this partition's newest ledger at
-// least once. After that, changes wake the receive. A top-up receive may use the known ledger.
+// least once. After that, changes wake the receive. A top-up receive may use the known ledger. If the step has delivered
+// all events in memory and more are being read, the next step checks the receives that keep waiting.
 func (s *step) verified() bool {
+	goesOn := s.mayHaveMore && s.counts.delivered > 0
 	for _, r := range s.receives {
-		if len(r.deliveries) > 0 || r.topUpBytes > 0 || slices.Contains(r.verified, s.p) {
+		if len(r.deliveries) > 0 || r.topUpBytes > 0 || slices.Contains(r.verified, s.p) || goesOn && r.keepsWaiting() {
 			continue
 		}
 		if !s.ledgerRead {
