@@ -4,9 +4,8 @@ GO        ?= go
 ARGS      ?=
 FUZZTIME  ?= 30s
 VERSION   ?= 14 18
-# Two packages at a time, since each test binary starts a PostgreSQL, and three of their tests, since some of them wait.
-# `make lint` runs go vet. Without data for debuggers,
-# linking takes a third less time.
+# Two packages at a time, since each test binary starts a PostgreSQL, and three tests of each at a time, since some of
+# them only wait. `make lint` runs go vet. Without data for debuggers, linking takes a third less time.
 TESTFLAGS ?= -timeout=30m -p=2 -parallel=3 -vet=off -ldflags=-w
 # What `make test` tests. systemtest takes longest, so it starts first.
 PACKAGES  ?= ./systemtest ./...

@@ -139,7 +139,7 @@ func TestStalledTenantsShareAQuarterOfTheConnections(t *testing.T) {
 	for range 10 {
 		answersSoon(t, pool, other)
 	}
-	// pgx closes the connections of the calls that exceeded their deadlines in the background.
+	// In the background, pgx still closes the connections of calls that exceeded their deadlines.
 	for deadline := time.Now().Add(tablestest.Patience); pool.Stat().AcquiredConns() != 2; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatalf("stalled tenants hold %d of 8 connections", pool.Stat().AcquiredConns())

@@ -2,7 +2,6 @@ package group_test
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
+	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
 // deaf is a process that receives no notices of others.
@@ -64,8 +64,8 @@ func TestWaitingReceiveReadsTheLedgerAgain(t *testing.T) {
 	}
 }
 
-// Receives that get nothing because the next events are still being read do not have the ledger read again.
-func TestReceivesAheadOfTheLogReadTheLedgerOnce(t *testing.T) {
+// Receives for which no events are in memory yet do not make the step read the ledger again.
+func TestReceivesWithoutEventsInMemoryReadTheLedgerOnce(t *testing.T) {
 	t.Parallel()
 	const events, batch = 6000, 100
 	b := newGroupBench(t)
@@ -73,7 +73,7 @@ func TestReceivesAheadOfTheLogReadTheLedgerOnce(t *testing.T) {
 	b.put(t, "g", domain.GroupDefinition{MaxInFlight: events, AckTimeout: time.Hour})
 	s, network := b.through(t)
 	var reads atomic.Int64
-	count(network, "manifold_ledger", &reads)
+	count(network, "l.ledger, l.read_to", &reads) // only in the statement that reads a ledger
 	holding, queued := make(chan struct{}), make(chan struct{})
 	var first sync.Once
 	network.Before("manifold_save_ledger", func() bool {
@@ -86,22 +86,22 @@ func TestReceivesAheadOfTheLogReadTheLedgerOnce(t *testing.T) {
 	groups := groupsOf(s)
 	var consuming sync.WaitGroup
 	var delivered atomic.Int64
-	receive := func(batch int) {
+	receive := func() {
 		consuming.Go(func() {
-			deliveries, err := groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: batch, Wait: time.Minute})
+			deliveries, err := groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: batch, Wait: tablestest.Patience})
 			if err != nil {
 				t.Error(err)
 			}
 			delivered.Add(int64(len(deliveries)))
 		})
 	}
-	receive(batch)
-	<-holding
-	for range events/batch - 1 { // one step serves all of them, but the next events are not all in memory
-		receive(batch)
+	receive()
+	tablestest.Receive(t, holding, "the first save")
+	for range events/batch - 1 { // the next step takes all of them, but no more than 2,000 events are in memory
+		receive()
 	}
-	for groups.Waiting(b.tenant, "g") < events/batch && t.Context().Err() == nil {
-		runtime.Gosched()
+	for began := time.Now(); groups.Waiting(b.tenant, "g") < events/batch && time.Since(began) < tablestest.Patience; {
+		pause(t)
 	}
 	close(queued)
 	consuming.Wait()

@@ -96,7 +96,7 @@ func (r *receive) ended() bool {
 	return r.state == receiveOver
 }
 
-// keepsWaiting reports whether the receive waits for events, however many partitions have none.
+// keepsWaiting reports whether the receive stays in the queues if a step has nothing for it.
 func (r *receive) keepsWaiting() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
