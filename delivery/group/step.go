@@ -223,9 +223,9 @@ func (s *step) serve(ctx context.Context, now, begin int64) error {
 }
 
 // verified reports whether every receive without events has been checked against this partition's newest ledger at
-// least once. After that, changes wake the receive. A top-up receive may use the known ledger. Receives that keep waiting
-// are left to the next step if this one has delivered events and may have left some: its save fails unless the ledger is
-// the newest.
+// least once. After that, changes wake the receive. A top-up receive may use the known ledger. Receives that keep
+// waiting are left to the next step if this one has delivered events and may have left some: its save fails unless the
+// ledger is the newest.
 func (s *step) verified() bool {
 	goesOn := s.mayHaveMore && s.counts.delivered > 0
 	for _, r := range s.receives {
