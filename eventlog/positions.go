@@ -17,6 +17,12 @@ var (
 		) as e
 		order by p.n`}
 
+	headersAtPositions = pg.Statement{Name: "manifold_headers_at_positions", SQL: `
+		select e.position, e.event_id, e.stream_id, e.stream_version, e.event_type from unnest($2::bigint[]) as p(position)
+		cross join lateral (
+			select * from events as e where e.tenant_id = $1::uuid and e.position = p.position limit 1
+		) as e`}
+
 	// The limit is inside, where it counts what the index returns: very many events may lie beyond the position.
 	nextInStreams = pg.Statement{Name: "manifold_next_in_streams", SQL: `
 		select ` + EventColumns + ` from unnest($2::text[], $3::bigint[]) with ordinality as p(stream_id, version, n)
@@ -34,6 +40,20 @@ var (
 // ReadPositions returns the events at these positions, in the given order. Missing events are left out.
 func (s *Log) ReadPositions(ctx context.Context, tenant domain.TenantID, positions []int64) ([]domain.Event, error) {
 	return s.readEvents(ctx, tenant, &atPositions, pg.TenantParam(tenant), pg.Int8sParam(positions))
+}
+
+// ReadHeaders returns the events at these positions, in any order, with Position, ID, Stream, Version and Type only.
+// Missing events are left out.
+func (s *Log) ReadHeaders(ctx context.Context, tenant domain.TenantID, positions []int64) ([]domain.Event, error) {
+	var events []domain.Event
+	err := s.db.Read(ctx, tenant, func() { events = make([]domain.Event, 0, len(positions)) },
+		pg.Query{Statement: &headersAtPositions, Params: [][]byte{pg.TenantParam(tenant), pg.Int8sParam(positions)}, Row: func(values [][]byte) error {
+			events = append(events, domain.Event{
+				Position: pg.Int8Value(values[0]), ID: pg.UUIDValue(values[1]), Stream: string(values[2]), Version: pg.Int8Value(values[3]), Type: string(values[4]),
+			})
+			return nil
+		}})
+	return events, err
 }
 
 // NextInStreams returns, for each stream, the next limit events after the place and not beyond the position to. The

@@ -1,6 +1,9 @@
 package eventlog_test
 
 import (
+	"cmp"
+	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -31,6 +34,16 @@ func TestReadPositions(t *testing.T) {
 	}
 	if got, err := s.ReadPositions(t.Context(), tenant, nil); err != nil || got != nil {
 		t.Errorf("of no positions %+v, %v", got, err)
+	}
+	headers, err := s.ReadHeaders(t.Context(), tenant, []int64{5, 3, 99, 2, 0, 6})
+	tablestest.Must(t, err)
+	slices.SortFunc(headers, func(a, b domain.Event) int { return cmp.Compare(a.Position, b.Position) })
+	var wanted []domain.Event
+	for _, e := range []domain.Event{log[1], log[4], log[5]} {
+		wanted = append(wanted, domain.Event{Position: e.Position, ID: e.ID, Stream: e.Stream, Version: e.Version, Type: e.Type})
+	}
+	if !reflect.DeepEqual(headers, wanted) {
+		t.Errorf("the headers are %+v, want %+v", headers, wanted)
 	}
 }
 

@@ -55,17 +55,31 @@ type ledger struct {
 
 // lease is an event that was delivered and is not settled.
 type lease struct {
+	leasedEvent
+	leaseTerms
+	ended bool
+}
+
+// leasedEvent is what a ledger knows of an event in flight.
+type leasedEvent struct {
 	position  int64
 	id        domain.EventID
 	stream    string
 	version   int64
 	eventType string
+}
+
+func leasedEventOf(e *domain.Event) leasedEvent {
+	return leasedEvent{position: e.Position, id: e.ID, stream: e.Stream, version: e.Version, eventType: e.Type}
+}
+
+// leaseTerms are what the events of one answer have in common, unless they were delivered before.
+type leaseTerms struct {
 	attempt   int
 	base      int // attempts up to this one do not count
 	replays   int
 	delivered int64 // the same for all events of one answer, and for no others
 	deadline  int64 // 0: given back, due at once; delivered: interrupted, due at once by itself
-	ended     bool
 }
 
 // leftBehind is a stream with undelivered events at or below readTo, because an earlier event held the stream.
@@ -87,7 +101,8 @@ func newLedger(partition int, ordered bool, readTo int64) *ledger {
 	}
 }
 
-// openLedger decodes the ledger of a row. It returns an error if the ledger is unreadable.
+// openLedger decodes the ledger of a row. It returns an error if the ledger is unreadable. Except for a seek, identify and
+// addRows must follow.
 func openLedger(partition int, row LedgerRow) (*ledger, error) {
 	l := newLedger(partition, row.Group.Ordering == domain.OrderingStream, row.ReadTo)
 	if row.Ledger != nil {
@@ -96,11 +111,53 @@ func openLedger(partition int, row LedgerRow) (*ledger, error) {
 		}
 	}
 	l.savedReadTo = l.readTo
-	l.addRows(row.Retries, row.Replays)
 	return l, nil
 }
 
-// addRows adds the rows that belong to a ledger that was just read.
+// identify adds the events of the leases to a ledger that was just opened. It takes them from known, the partition's
+// ledger in memory until now, which may be nil. read returns the others from the log, in any order and without their
+// data. The lease of an event that is no longer in the log ends.
+func (l *ledger) identify(known *ledger, read func(positions []int64) ([]domain.Event, error)) error {
+	if known != nil {
+		known.tidy()
+	}
+	var unknown []int64
+	byPosition := func(le *lease, position int64) int { return cmp.Compare(le.position, position) }
+	for _, le := range l.leases {
+		if known != nil {
+			if i, found := slices.BinarySearchFunc(known.leases, le.position, byPosition); found {
+				le.leasedEvent = known.leases[i].leasedEvent
+				l.leaseOf[le.id] = le
+				continue
+			}
+		}
+		unknown = append(unknown, le.position)
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	events, err := read(unknown)
+	if err != nil {
+		return err
+	}
+	for i := range events {
+		if n, found := slices.BinarySearchFunc(l.leases, events[i].Position, byPosition); found {
+			le := l.leases[n]
+			le.leasedEvent = leasedEventOf(&events[i])
+			l.leaseOf[le.id] = le
+		}
+	}
+	for _, le := range l.leases {
+		if le.id.IsZero() {
+			le.ended, l.untidy, l.dirty = true, true, true
+			delete(l.origins, le.position)
+		}
+	}
+	l.tidy()
+	return nil
+}
+
+// addRows adds the rows that belong to a ledger that was just read and identified.
 func (l *ledger) addRows(retries []Retry, replays []domain.DeadLetter) {
 	for i := range retries {
 		r := &retries[i]

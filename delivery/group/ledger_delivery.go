@@ -11,8 +11,8 @@ import (
 // addLease leases an event.
 func (l *ledger) addLease(e *domain.Event, attempt, base, replays int, now, deadline int64) *lease {
 	le := &lease{
-		position: e.Position, id: e.ID, stream: e.Stream, version: e.Version, eventType: e.Type,
-		attempt: attempt, base: base, replays: replays, delivered: now, deadline: deadline,
+		leasedEvent: leasedEventOf(e),
+		leaseTerms:  leaseTerms{attempt: attempt, base: base, replays: replays, delivered: now, deadline: deadline},
 	}
 	if n := len(l.leases); n > 0 && l.leases[n-1].position > le.position {
 		l.untidy = true

@@ -12,23 +12,17 @@ import (
 
 // ledgerVersion is the first byte of an encoded ledger. Numbers follow as varints, and each list is preceded by its
 // length. Positions are encoded as the distance from the previous one, and times as the distance from the first lease's
-// time. Each event type is written once.
-const ledgerVersion = 1
+// time. Leases that follow one another and differ only in their events are a run, whose terms are written once. Of the
+// events only the positions are written, since the log has the rest: see identify.
+const ledgerVersion = 2
+
+// ledgerVersion1 wrote the terms of each lease, and the event's id, stream, version and type.
+const ledgerVersion1 = 1
 
 // encode returns the content of the ledger's row.
 func (l *ledger) encode() []byte {
 	l.tidy()
-	size := 64
-	types := make(map[string]uint64)
-	var names []string
-	for _, le := range l.leases {
-		size += 48 + len(le.stream)
-		if _, known := types[le.eventType]; !known {
-			types[le.eventType] = uint64(len(names))
-			names = append(names, le.eventType)
-			size += 4 + len(le.eventType)
-		}
-	}
+	size := 64 + 2*len(l.leases)
 	for stream := range l.behind {
 		size += 16 + len(stream)
 	}
@@ -45,32 +39,33 @@ func (l *ledger) encode() []byte {
 	number(int64(l.highest))
 	b = append(b, l.owner[:]...)
 
-	number(int64(len(names)))
-	for _, name := range names {
-		text(name)
-	}
 	var epoch, position int64
 	if len(l.leases) > 0 {
 		epoch = l.leases[0].delivered
 	}
 	number(epoch)
 	number(int64(len(l.leases)))
-	for _, le := range l.leases {
-		number(le.position - position)
-		position = le.position
-		b = append(b, le.id[:]...)
-		text(le.stream)
-		number(le.version)
-		b = binary.AppendUvarint(b, types[le.eventType])
-		number(int64(le.attempt))
-		number(int64(le.base))
-		number(int64(le.replays))
-		b = binary.AppendVarint(b, le.delivered-epoch)
-		if le.deadline == 0 {
+	for left := l.leases; len(left) > 0; {
+		run := 1
+		for run < len(left) && left[run].leaseTerms == left[0].leaseTerms {
+			run++
+		}
+		number(int64(run))
+		terms := left[0].leaseTerms
+		number(int64(terms.attempt))
+		number(int64(terms.base))
+		number(int64(terms.replays))
+		b = binary.AppendVarint(b, terms.delivered-epoch)
+		if terms.deadline == 0 {
 			number(0)
 		} else {
-			number(max(0, le.deadline-le.delivered) + 1)
+			number(max(0, terms.deadline-terms.delivered) + 1)
 		}
+		for _, le := range left[:run] {
+			number(le.position - position)
+			position = le.position
+		}
+		left = left[run:]
 	}
 
 	number(int64(len(l.behind)))
@@ -165,23 +160,23 @@ func (r *ledgerReader) uuid(what string) (id [16]byte) {
 	return id
 }
 
-// decode reads the result of encode into a new ledger. It fails on anything that it cannot read.
+// decode reads the result of encode into a new ledger, whose leases must then be identified. It fails on anything that it
+// cannot read.
 func (l *ledger) decode(b []byte) error {
 	r := &ledgerReader{rest: b}
 	version := r.bytes("the version", 1)
-	if len(version) == 1 && version[0] != ledgerVersion {
-		return fmt.Errorf("a group's ledger was written by another release: its version is %d, and this one reads %d", version[0], ledgerVersion)
+	if len(version) == 1 && version[0] != ledgerVersion && version[0] != ledgerVersion1 {
+		return fmt.Errorf("a group's ledger was written by another release: its version is %d, and this one reads up to %d", version[0], ledgerVersion)
 	}
 	l.readTo = r.number("readTo")
 	l.floor, l.highest = r.small("the floor"), r.small("the highest attempt")
 	l.owner = domain.GroupMemberID(r.uuid("the owner"))
 
-	types := make([]string, r.count("types", 1))
-	for i := range types {
-		types[i] = r.text("a type")
+	if r.err == nil && version[0] == ledgerVersion1 {
+		l.decodeLeases1(r)
+	} else {
+		l.decodeLeases(r)
 	}
-	l.decodeLeases(r, types)
-
 	position := int64(0)
 	for range r.count("streams behind", 3) {
 		left := &leftBehind{stream: r.text("a stream behind"), version: r.number("its version")}
@@ -209,39 +204,61 @@ func (l *ledger) decode(b []byte) error {
 	return r.err
 }
 
-func (l *ledger) decodeLeases(r *ledgerReader, types []string) {
+func (l *ledger) decodeLeases(r *ledgerReader) {
 	epoch := r.number("the epoch")
-	count := r.count("leases", 25)
-	leases := make([]lease, count)
-	l.leases = make([]*lease, 0, count)
+	left := r.count("leases", 1)
+	l.leases = make([]*lease, 0, left)
 	position := int64(0)
-	for i := range leases {
-		le := &leases[i]
-		distance := r.number("a lease's position")
-		position += distance
-		le.position, le.id = position, domain.EventID(r.uuid("a lease's event"))
-		le.stream, le.version = r.text("a lease's stream"), r.number("a lease's version")
-		eventType := r.number("a lease's type")
-		le.attempt, le.base, le.replays = r.small("a lease's attempt"), r.small("a lease's base"), r.small("a lease's replays")
-		le.delivered = epoch + r.signed("a lease's delivery")
-		if within := r.number("a lease's deadline"); within > 0 {
-			le.deadline = le.delivered + within - 1
-		}
-		switch {
-		case r.err != nil:
-			return
-		case distance == 0 || position > l.readTo:
-			r.fail("lease %d is at position %d, which was not read or is leased twice", i, position)
-			return
-		case eventType >= int64(len(types)):
-			r.fail("lease %d has type %d of %d", i, eventType, len(types))
-			return
-		case l.leaseOf[le.id] != nil:
-			r.fail("event %s is leased twice", le.id)
+	for left > 0 && r.err == nil {
+		run := r.count("leases of a run", 1)
+		terms := r.terms(epoch)
+		if run < 1 || run > left {
+			r.fail("there are %d leases, but a run of %d", left, run)
 			return
 		}
-		le.eventType = types[eventType]
-		l.leases = append(l.leases, le)
-		l.leaseOf[le.id] = le
+		left -= run
+		leases := make([]lease, run)
+		for i := range leases {
+			position = l.decodePosition(r, position)
+			leases[i] = lease{leasedEvent: leasedEvent{position: position}, leaseTerms: terms}
+			l.leases = append(l.leases, &leases[i])
+		}
 	}
+}
+
+// decodeLeases1 reads the leases of ledgerVersion1.
+func (l *ledger) decodeLeases1(r *ledgerReader) {
+	for range r.count("types", 1) {
+		r.text("a type")
+	}
+	epoch := r.number("the epoch")
+	position := int64(0)
+	for range r.count("leases", 25) {
+		position = l.decodePosition(r, position)
+		r.uuid("a lease's event")
+		r.text("a lease's stream")
+		r.number("a lease's version")
+		r.number("a lease's type")
+		l.leases = append(l.leases, &lease{leasedEvent: leasedEvent{position: position}, leaseTerms: r.terms(epoch)})
+	}
+}
+
+// decodePosition reads the position of a lease, which is after the previous one.
+func (l *ledger) decodePosition(r *ledgerReader, previous int64) int64 {
+	distance := r.number("a lease's position")
+	position := previous + distance
+	if distance == 0 || position > l.readTo {
+		r.fail("a lease is at position %d, which was not read or is leased twice", position)
+		return 0
+	}
+	return position
+}
+
+func (r *ledgerReader) terms(epoch int64) leaseTerms {
+	t := leaseTerms{attempt: r.small("a lease's attempt"), base: r.small("a lease's base"), replays: r.small("a lease's replays")}
+	t.delivered = epoch + r.signed("a lease's delivery")
+	if within := r.number("a lease's deadline"); within > 0 {
+		t.deadline = t.delivered + within - 1
+	}
+	return t
 }

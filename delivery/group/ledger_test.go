@@ -2,6 +2,7 @@ package group
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -98,6 +99,20 @@ func (m *ledgerModel) reopen(encoded []byte) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	known := m.ledger
+	if rapid.Bool().Draw(m.t, "nothing is in memory") {
+		known = nil
+	}
+	err = l.identify(known, func(positions []int64) (events []domain.Event, err error) {
+		for _, position := range slices.Backward(positions) {
+			events = append(events, *m.event(position))
+		}
+		return events, nil
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	l.addRows(row.Retries, row.Replays)
 	l.replaysCut = len(row.Replays) == m.replays
 	l.otherReplays = l.replaysCut
 	if err := l.readOtherReplays(m.replays, func(streams []string) ([]domain.DeadLetter, error) { return m.askedBeside(streams), nil }); err != nil {
@@ -500,6 +515,79 @@ func TestOnlyEventsThatKillTheirConsumerAreParked(t *testing.T) {
 			t.Fatalf("%d events have killed %d consumers; at most %d were needed", all, deaths, most)
 		}
 	})
+}
+
+// Of a thousand events in flight, a ledger takes little more than a byte each.
+func TestLedgersAreSmall(t *testing.T) {
+	t.Parallel()
+	l := newLedger(0, false, 0)
+	for i := range int64(1000) {
+		delivered := 1_790_000_000_000_000 + i/100*1000
+		l.leaseNext(&domain.Event{ID: domain.NewEventID(), Position: 1_000_000_000 + 3*i, Stream: "order-1", Version: i, Type: "Placed"}, delivered, delivered+30_000_000)
+	}
+	if n := len(l.encode()); n > 1200 {
+		t.Fatalf("the ledger has %d bytes", n)
+	}
+}
+
+// The lease of an event that is no longer in the log ends.
+func TestIdentifyEndsLeasesOfMissingEvents(t *testing.T) {
+	t.Parallel()
+	saved := newLedger(0, true, 0)
+	var events []domain.Event
+	for i := range int64(3) {
+		e := domain.Event{ID: domain.NewEventID(), Position: i + 1, Stream: fmt.Sprintf("s-%d", i), Version: 1, Type: "T"}
+		events = append(events, e)
+		saved.leaseNext(&e, 100, 200)
+	}
+	row := LedgerRow{Group: domain.Group{GroupDefinition: domain.GroupDefinition{Ordering: domain.OrderingStream}}, Ledger: saved.encode()}
+	l, err := openLedger(0, row)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []int64
+	err = l.identify(nil, func(positions []int64) ([]domain.Event, error) {
+		asked = positions
+		return []domain.Event{events[2], events[0]}, nil
+	})
+	l.addRows(nil, nil)
+	if err != nil || !slices.Equal(asked, []int64{1, 2, 3}) {
+		t.Fatalf("it reads the events at %v: %v", asked, err)
+	}
+	if l.inFlight() != 2 || l.leaseOf[events[1].ID] != nil || l.isHeld("s-1") || !l.isHeld("s-2") {
+		t.Fatalf("%d events are in flight, of streams %v", l.inFlight(), l.heldStreams)
+	}
+	if !l.dirty || l.checkpoint() != 0 || l.leases[1].position != 3 {
+		t.Fatalf("the lease that ended is not saved, or others ended: %+v", l)
+	}
+}
+
+// A ledger that an earlier release wrote is read.
+func TestLedgerOfVersion1(t *testing.T) {
+	t.Parallel()
+	const was = "010b000100000000000000000000000000000000010154640302338a3d986bbc8c43b2a3206a429aaa3003732d300100010000006503031dc88d0ec0852d918bbc28b322" +
+		"da9303732d31010001010000000325af8dcacaa182a0ac5b816b1b9b111703732d32010001000002660103732d30010b010222"
+	encoded, err := hex.DecodeString(was)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := openLedger(0, LedgerRow{Ledger: encoded})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []lease
+	for _, le := range l.leases {
+		found = append(found, *le)
+	}
+	want := []lease{
+		{leasedEvent: leasedEvent{position: 2}, leaseTerms: leaseTerms{attempt: 1, delivered: 100, deadline: 200}},
+		{leasedEvent: leasedEvent{position: 5}, leaseTerms: leaseTerms{attempt: 1, base: 1, delivered: 100}},
+		{leasedEvent: leasedEvent{position: 8}, leaseTerms: leaseTerms{attempt: 1, delivered: 101, deadline: 202}},
+	}
+	behind := leftBehind{stream: "s-0", version: 1, position: 11}
+	if !slices.Equal(found, want) || l.readTo != 11 || l.highest != 1 || l.origins[2] != 17 || len(l.behind) != 1 || *l.behind["s-0"] != behind {
+		t.Fatalf("it is read as %+v with the leases %+v", l, found)
+	}
 }
 
 // Decoding fails on anything that is not a ledger, and restores a ledger as it was encoded.

@@ -249,6 +249,13 @@ func (p *partition) readLedger(ctx context.Context, wait bool) error {
 	if err != nil {
 		return fmt.Errorf("group %q of tenant %s, partition %d: %w; seek the group to replace the ledger", p.group.name, p.group.tenant, p.number, err)
 	}
+	err = l.identify(p.ledger, func(positions []int64) ([]domain.Event, error) {
+		return p.groups.config.Events.ReadHeaders(ctx, p.group.tenant, positions)
+	})
+	if err != nil {
+		return err
+	}
+	l.addRows(row.Retries, row.Replays)
 	err = l.readOtherReplays(domain.MaxReplays, func(streams []string) ([]domain.DeadLetter, error) {
 		return p.groups.config.Store.ReplaysOfOtherStreams(ctx, p.group.tenant, p.group.name, p.number, streams, domain.MaxReplays)
 	})

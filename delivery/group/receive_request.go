@@ -96,13 +96,6 @@ func (r *receive) ended() bool {
 	return r.state == receiveOver
 }
 
-// keepsWaiting reports whether the receive stays in the queues if a step has nothing for it.
-func (r *receive) keepsWaiting() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.looksLeft < 0
-}
-
 // reset prepares the receive for a try of a step.
 func (r *receive) reset(batch int, deliveredAt int64) {
 	r.limit = r.batch

@@ -171,10 +171,10 @@ func (s *step) try(ctx context.Context) (tryEnd, error) {
 			s.orphaned, s.dueUnknown = p.orphaned(ctx, now)
 		}
 	}
-	switch {
-	case !s.verified():
-		return tryOutdated, nil // another process may have left something
-	case !p.mustSave():
+	if !p.mustSave() {
+		if !s.verify(s.ledgerRead) {
+			return tryOutdated, nil // another process may have left something
+		}
 		return tryDone, nil
 	}
 	saved, err := s.save(ctx)
@@ -184,6 +184,7 @@ func (s *step) try(ctx context.Context) (tryEnd, error) {
 	case !saved:
 		return tryOutdated, nil
 	}
+	s.verify(true)
 	return tryDone, nil
 }
 
@@ -222,17 +223,15 @@ func (s *step) serve(ctx context.Context, now, begin int64) error {
 	return s.deliver(ctx, now, begin)
 }
 
-// verified reports whether every receive without events has been checked against this partition's newest ledger at
-// least once. After that, changes wake the receive. A top-up receive may use the known ledger. Receives that keep
-// waiting are left to the next step if this one has delivered events and may have left some: its save fails unless the
-// ledger is the newest.
-func (s *step) verified() bool {
-	goesOn := s.mayHaveMore && s.counts.delivered > 0
+// verify reports whether every receive without events has been checked against this partition's newest ledger at least
+// once. After that, changes wake the receive. newest says that this try was such a check: the ledger was read for it, or
+// saved after it, which fails unless the ledger is the newest. A top-up receive may use the known ledger.
+func (s *step) verify(newest bool) bool {
 	for _, r := range s.receives {
-		if len(r.deliveries) > 0 || r.topUpBytes > 0 || slices.Contains(r.verified, s.p) || goesOn && r.keepsWaiting() {
+		if len(r.deliveries) > 0 || r.topUpBytes > 0 || slices.Contains(r.verified, s.p) {
 			continue
 		}
-		if !s.ledgerRead {
+		if !newest {
 			return false
 		}
 		r.verified = append(r.verified, s.p)

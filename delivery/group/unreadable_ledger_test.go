@@ -15,7 +15,7 @@ func TestSeekReplacesAnUnreadableLedger(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
 	b.append(t, "order-1", "order-2", "order-3")
-	for i, ledger := range []string{`\x63`, `\x01ffffff`, `\x`} {
+	for i, ledger := range []string{`\x63`, `\x02ffffff`, `\x`} {
 		name := fmt.Sprintf("g-%d", i)
 		b.put(t, name, domain.GroupDefinition{})
 		first := b.receive(t, name, 2)
