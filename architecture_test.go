@@ -103,7 +103,7 @@ var imports = map[string][]string{
 	"console":      {},
 	"api/docs":     {"api/openapi", "api/problem"},
 	"api/gateway":  {"telemetry/tracing", "aggregate", "api/access", "api/problem", "api/socket", "api/transfer", "api/wire", "auth", "auth/oidc", "delivery/group", "delivery/tail", "domain", "fairshare"},
-	"api/wire":     {"aggregate", "api/access", "auth", "api/problem", "api/socket", "cloudevents", "delivery/tail", "domain"},
+	"api/wire":     {"aggregate", "api/access", "auth", "api/problem", "api/socket", "cloudevents", "delivery/group", "delivery/tail", "domain"},
 	"api/access":   {"api/problem", "auth", "delivery/group", "domain", "fairshare", "limits"},
 	"api/socket":   {"api/problem", "domain"},
 	"api/transfer": {"api/problem", "domain", "fairshare"},

@@ -62,6 +62,10 @@ func TestAppendBodyIsAlikeToTheContract(t *testing.T) {
 		attempts := drawAttempts(t)
 		agree(t, attempts, "Attempts", func(text []byte) error { _, err := wire.DecodeAttempts(text); return err })
 	})
+	rapid.Check(t, func(t *rapid.T) {
+		receive := drawReceive(t)
+		agree(t, receive, "Receive", func(text []byte) error { _, err := wire.DecodeReceive(text); return err })
+	})
 }
 
 // strange are values of every kind, for a place that requires another kind.
@@ -246,6 +250,34 @@ func drawAttempts(t *rapid.T) any {
 		request["ids"] = strange.Draw(t, "ids")
 	case 3:
 		return strange.Draw(t, "request")
+	}
+	return request
+}
+
+func drawReceive(t *rapid.T) any {
+	request := map[string]any{}
+	for _, field := range []struct {
+		name   string
+		values []any
+	}{
+		{"batch", []any{1, 1000, 0, 1001, 2.0, 2.5, json.Number("1e2")}},
+		{"wait", []any{0, 30, 0.25, -1, 30.5, json.Number("1e-3"), json.Number("-0")}},
+		{"memberId", []any{"0190d3a4-5b6c-7DEF-8123-456789abcde0", "0190d3a45b6c7def8123456789abcde0", ""}},
+	} {
+		if rapid.Bool().Draw(t, field.name) {
+			request[field.name] = rapid.SampledFrom(field.values).Draw(t, field.name)
+		}
+	}
+	if attempts, ok := drawAttempts(t).(map[string]any); ok && rapid.Bool().Draw(t, "ack") {
+		if ids, given := attempts["ids"]; given {
+			request["ack"] = ids
+		}
+	}
+	switch field := rapid.SampledFrom([]string{"batch", "wait", "memberId", "ack", "colour"}).Draw(t, "field"); rapid.IntRange(0, 5).Draw(t, "change of the receive") {
+	case 0:
+		request[field] = strange.Draw(t, "value")
+	case 1:
+		return strange.Draw(t, "receive")
 	}
 	return request
 }

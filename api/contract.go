@@ -63,7 +63,9 @@ type audited struct {
 
 // decodesItsBody reports whether the operation's handler decodes the body in one pass that also checks it. Consumers of
 // groups acknowledge every event, and the validator would need more time for that than all else of the request.
-func decodesItsBody(operationID string) bool { return operationID == "ackEvents" }
+func decodesItsBody(operationID string) bool {
+	return operationID == "ackEvents" || operationID == "receive"
+}
 
 // sharedContract is the contract for every server of the process. Nothing changes it once it is loaded, which takes a
 // tenth of a second.
@@ -235,6 +237,13 @@ func (s *Server) parseInTurn(ctx context.Context, caller access.Caller, body []b
 
 func setBody(request *http.Request, body []byte) {
 	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+}
+
+// checkedBody returns the body of a request that was checked. It is in memory, so that its length is known.
+func checkedBody(request *http.Request) ([]byte, error) {
+	body := make([]byte, request.ContentLength)
+	_, err := io.ReadFull(request.Body, body)
+	return body, err
 }
 
 // checkText refuses parameters with text that databases do not accept, and that no name or value may contain.

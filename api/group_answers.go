@@ -3,14 +3,13 @@ package api
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
+	"strconv"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/manifold-es/manifold/api/access"
 	"github.com/manifold-es/manifold/api/openapi"
-	"github.com/manifold-es/manifold/api/transfer"
 	"github.com/manifold-es/manifold/api/wire"
 	"github.com/manifold-es/manifold/auth"
 	"github.com/manifold-es/manifold/domain"
@@ -19,9 +18,9 @@ import (
 // ackEvents does not use the generated code: generic decoding is too slow for what consumers call for every event.
 func (s *Server) ackEvents(c echo.Context, caller access.Caller) error {
 	request := c.Request()
-	body, err := io.ReadAll(request.Body)
+	body, err := checkedBody(request)
 	if err != nil {
-		return transfer.Unreadable(err)
+		return err
 	}
 	attempts, err := wire.DecodeAttempts(body)
 	if err != nil {
@@ -36,6 +35,7 @@ func (s *Server) ackEvents(c echo.Context, caller access.Caller) error {
 		return err
 	}
 	answer := wire.AppendAnswers(make([]byte, 0, 32+96*len(outcomes)), attempts, outcomes)
+	c.Response().Header().Set("Content-Length", strconv.Itoa(len(answer)))
 	return c.Blob(http.StatusOK, "application/json", answer)
 }
 

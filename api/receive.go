@@ -4,16 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/manifold-es/manifold/api/access"
-	"github.com/manifold-es/manifold/api/openapi"
 	"github.com/manifold-es/manifold/api/problem"
 	"github.com/manifold-es/manifold/api/socket"
 	"github.com/manifold-es/manifold/api/transfer"
@@ -53,10 +52,11 @@ func (s *Server) receive(c echo.Context, caller access.Caller) error {
 	if err := room.Wait(ctx, 1, transfer.RoomPatience); err != nil {
 		return err
 	}
-	deliveries, searching, err := s.waitForDeliveries(ctx, caller, name, wanted)
+	received, err := s.waitForDeliveries(ctx, caller, name, wanted)
 	if err != nil {
 		return err
 	}
+	deliveries := received.Deliveries
 	began := time.Now()
 	size := 64
 	for i := range deliveries {
@@ -70,7 +70,7 @@ func (s *Server) receive(c echo.Context, caller access.Caller) error {
 	if wire.Accepts(request, cloudevents.BatchType) {
 		kind, body = cloudevents.BatchType, encoder.CloudEvents(body, deliveries, !wanted.Member.IsZero())
 	} else {
-		body = encoder.Deliveries(body, deliveries, !wanted.Member.IsZero(), searching)
+		body = encoder.Deliveries(body, &received, wanted.Ack, !wanted.Member.IsZero())
 	}
 	if cap(body) <= 4*sendBytes { // do not keep the memory of large events
 		*buffer = body
@@ -86,7 +86,8 @@ func (s *Server) receive(c echo.Context, caller access.Caller) error {
 	response := c.Response()
 	response.Header().Set("Cache-Control", "no-store")
 	response.Header().Set("Content-Type", kind)
-	if searching {
+	response.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	if received.Searching {
 		response.Header().Set(headerSearching, "true")
 	}
 	response.WriteHeader(http.StatusOK)
@@ -102,20 +103,18 @@ func (s *Server) receive(c echo.Context, caller access.Caller) error {
 	return nil
 }
 
-// receiveOf reads the body, which is already checked against the contract.
+// receiveOf reads the body.
 func receiveOf(request *http.Request) (group.Receive, error) {
-	var body openapi.Receive
-	if err := json.NewDecoder(request.Body).Decode(&body); err != nil && !errors.Is(err, io.EOF) { // the body is optional
-		return group.Receive{}, domain.Errorf(domain.CodeInvalidRequest, "body", "%s", err)
+	body, err := checkedBody(request)
+	if err != nil {
+		return group.Receive{}, err
 	}
-	wanted := group.Receive{Batch: body.Batch, Wait: wire.Seconds(body.Wait), Search: receiveSearch}
-	if body.MemberId != "" {
-		var err error
-		if wanted.Member, err = domain.ParseGroupMemberID(body.MemberId); err != nil {
-			return wanted, domain.Errorf(domain.CodeInvalidRequest, "memberId", "%s", err)
-		}
+	wanted, err := wire.DecodeReceive(body)
+	wanted.Search = receiveSearch
+	if err == nil && len(wanted.Ack) > 0 && wire.Accepts(request, cloudevents.BatchType) {
+		err = domain.Errorf(domain.CodeInvalidRequest, "ack", "a batch of CloudEvents has no place for the outcomes; acknowledge with the operation ack, or accept application/json")
 	}
-	return wanted, nil
+	return wanted, err
 }
 
 // receiveSearch is how long a receive without a wait time searches for an event, if it has to skip very many others.
@@ -124,34 +123,31 @@ const receiveSearch = 2 * time.Second
 // headerSearching carries the field searching for a batch of CloudEvents, which has no place for it in the body.
 const headerSearching = "Manifold-Searching"
 
-// waitForDeliveries waits for events. It returns none, early, when the process is about to stop. searching means that
-// it is unknown whether an event is due.
-func (s *Server) waitForDeliveries(
-	ctx context.Context, caller access.Caller, name string, wanted group.Receive,
-) (deliveries []domain.Delivery, searching bool, err error) {
+// waitForDeliveries acknowledges, and waits for events. When the process is about to stop, it returns none, early; as it
+// is unknown then whether an event is due, it says that it is searching.
+func (s *Server) waitForDeliveries(ctx context.Context, caller access.Caller, name string, wanted group.Receive) (group.Received, error) {
 	begin := time.Now()
 	waiting, release := s.ending.Until(ctx)
 	defer release()
 	received, err := s.config.Groups.Poll(waiting, caller.Tenant, name, wanted)
 	if err != nil {
-		if errors.Is(context.Cause(waiting), socket.ErrStopping) {
-			return nil, true, nil
+		if errors.Is(context.Cause(waiting), socket.ErrStopping) && len(received.Outcomes) == len(wanted.Ack) {
+			return group.Received{Outcomes: received.Outcomes, Searching: true}, nil
 		}
-		return nil, false, err
+		return group.Received{}, err
 	}
-	deliveries = received.Deliveries
 	// A caller whose key was revoked or has expired gets no events. What was leased for it is due again at once.
 	if time.Since(begin) >= s.recheck {
 		if _, err := s.config.Keys.Refresh(ctx, caller.Credential); problem.IsRefusal(err) {
-			s.giveBack(ctx, caller, name, deliveries)
-			return nil, false, err
+			s.giveBack(ctx, caller, name, received.Deliveries)
+			return group.Received{}, err
 		}
 	}
-	if err := caller.AllowDeliveries(deliveries); err != nil {
-		s.giveBack(ctx, caller, name, deliveries)
-		return nil, false, err
+	if err := caller.AllowDeliveries(received.Deliveries); err != nil {
+		s.giveBack(ctx, caller, name, received.Deliveries)
+		return group.Received{}, err
 	}
-	return deliveries, received.Searching, nil
+	return received, nil
 }
 
 // giveBackWithin limits the time to return events.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -370,14 +371,50 @@ func TestAKeyThatIsRevokedWhileItWaits(t *testing.T) {
 	equal(t, "what the next one gets", of(c.receive(10)), list{1})
 }
 
-// Waiting receives end when the process is about to stop.
+// A receive acknowledges first, and reports what it could not acknowledge.
+func TestReceiveAcknowledges(t *testing.T) {
+	t.Parallel()
+	a := sharedWorld(t).tenant("acme")
+	a.append("order-1", 3)
+	c := a.consumer("g", object{"ordering": "stream"})
+	ack := func(deliveries ...object) list {
+		var ids list
+		for _, d := range deliveries {
+			ids = append(ids, object{"id": d["event"].(object)["id"], "attempt": d["attempt"]})
+		}
+		return ids
+	}
+	first := c.receive(10)
+	equal(t, "the first", of(first), list{1})
+	got := c.post(c.path("/receive"), object{"ack": ack(first...)}).want(200)
+	second := objects(got.at("deliveries"))
+	equal(t, "the second", of(second), list{2})
+	equal(t, "its fields", without(got.json(), "deliveries"), object{})
+	equal(t, "the length", got.header.Get("Content-Length"), strconv.Itoa(len(got.body)))
+	again := ack(first[0], second[0])
+	got = c.post(c.path("/receive"), object{"batch": 5, "ack": again}).want(200)
+	equal(t, "the third", of(objects(got.at("deliveries"))), list{3})
+	equal(t, "what was not acknowledged", got.at("unacknowledged"), list{
+		object{"id": again[0].(object)["id"], "attempt": 1, "outcome": "not-in-flight"},
+	})
+	third := ack(objects(got.at("deliveries"))...)
+	c.post(c.path("/receive"), object{"ack": third}, "Accept", "application/cloudevents-batch+json").wantProblem(400, domain.CodeInvalidRequest, "ack")
+	equal(t, "the end", c.post(c.path("/receive"), object{"ack": third}).want(200).json(), object{"deliveries": list{}})
+	equal(t, "what is in flight", a.get(c.path("")).at("progress", 0, "inFlight"), 0)
+}
+
+// Waiting receives end when the process is about to stop. They report what they have acknowledged.
 func TestReceiveAtTheEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	a := w.tenant("acme")
 	c := a.consumer("g", object{})
 	got := make(chan *answer, 1)
-	go func() { got <- a.post(c.path("/receive"), object{"wait": 30}) }()
+	a.append("order-1", 1)
+	first := c.receive(1)[0]
+	acked := object{"id": first["event"].(object)["id"], "attempt": 1}
+	go func() { got <- a.post(c.path("/receive"), object{"wait": 30, "ack": list{acked}}) }()
+	a.until(c.path(""), func(got *answer) bool { return fmt.Sprint(got.at("progress", 0, "inFlight")) == "0" })
 	w.server.Stop()
 	equal(t, "the answer", (<-got).want(200).json(), object{"deliveries": list{}, "searching": true})
 	if web.Timeout < 30*time.Second {
@@ -530,6 +567,9 @@ func TestProblemsOfGroups(t *testing.T) {
 		{post("receive", `{"wait":-1}`), 400, domain.CodeInvalidRequest, "wait", "0 to 30"},
 		{post("receive", `{"memberId":"me"}`), 400, domain.CodeInvalidRequest, "memberId", "me"},
 		{post("receive", `{"memberId":"`+id+`"}`), 400, domain.CodeInvalidRequest, "memberId", "partitions"},
+		{post("receive", `{"ack":[]}`), 400, domain.CodeInvalidRequest, "ack", "1 to 1000"},
+		{post("receive", `{"ack":[{"id":"`+id+`"}]}`), 400, domain.CodeInvalidRequest, "ack[0]", "attempt"},
+		{post("receive", `{"batch":1.5}`), 400, domain.CodeInvalidRequest, "batch", "whole"},
 		{post("receive", `{"timeout":1}`), 400, domain.CodeInvalidRequest, "body", `unknown field "timeout"`},
 		{[3]string{"POST", "/v1/subscriptions/parted/receive", `{}`}, 400, domain.CodeInvalidRequest, "memberId", "join"},
 		{[3]string{"POST", "/v1/subscriptions/parted/receive", `{"memberId":"` + id + `"}`}, 404, domain.CodeNotFound, "memberId", "join"},

@@ -769,6 +769,9 @@ type Deliveries struct {
 
 	// Searching Nothing was found so far, and the search is not finished: ask again. Missing otherwise.
 	Searching bool `json:"searching,omitempty"`
+
+	// Unacknowledged The events of `ack` whose outcome is not `done`. Missing where there are none.
+	Unacknowledged []Answer `json:"unacknowledged,omitempty"`
 }
 
 // Delivery defines model for Delivery.
@@ -2236,6 +2239,9 @@ type Receive struct {
 	//
 	// Examples: 0190d3a4-2222-7def-8123-456789abcdef
 	MemberId string `json:"memberId,omitempty"`
+
+	// Ack Events to acknowledge first, as `ack` does.
+	Ack []Attempt `json:"ack,omitempty"`
 }
 
 // Redaction defines model for Redaction.
@@ -6255,8 +6261,10 @@ type ClientInterface interface {
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
-	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
+	// next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
+	// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
+	// `manifoldattempt`, and `ack` must be missing.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -6268,8 +6276,10 @@ type ClientInterface interface {
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
-	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
+	// next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
+	// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
+	// `manifoldattempt`, and `ack` must be missing.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9941,8 +9951,10 @@ func (c *Client) PeekSubscription(ctx context.Context, name GroupName, params *P
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
-// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
+// next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
+// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
+// `manifoldattempt`, and `ack` must be missing.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9964,8 +9976,10 @@ func (c *Client) ReceiveWithBody(ctx context.Context, name GroupName, contentTyp
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
-// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
+// next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
+// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
+// `manifoldattempt`, and `ack` must be missing.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -21859,8 +21873,10 @@ type ClientWithResponsesInterface interface {
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
-	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
+	// next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
+	// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
+	// `manifoldattempt`, and `ack` must be missing.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -21872,8 +21888,10 @@ type ClientWithResponsesInterface interface {
 	// At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 	// An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
-	// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
+	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
+	// next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
+	// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
+	// `manifoldattempt`, and `ack` must be missing.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34710,8 +34728,10 @@ func (c *ClientWithResponses) PeekSubscriptionWithResponse(ctx context.Context, 
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
-// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
+// next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
+// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
+// `manifoldattempt`, and `ack` must be missing.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -34729,8 +34749,10 @@ func (c *ClientWithResponses) ReceiveWithBodyWithResponse(ctx context.Context, n
 // At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
 // An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
-// `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
+// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
+// next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
+// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
+// `manifoldattempt`, and `ack` must be missing.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

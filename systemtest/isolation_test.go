@@ -126,7 +126,8 @@ const (
 	sharedID    = "0190d3a4-5b6c-7def-8123-456789abcde0"
 	sharedEvent = `{"id":"` + sharedID + `","type":"Placed","data":{"by":%q}}`
 	// sharedAnswer is a consumer's answer to its first delivery, followed by more fields of the same object.
-	sharedAnswer = `{"ids":[{"id":"` + sharedID + `","attempt":1}]`
+	sharedAnswer  = `{"ids":[` + sharedAttempt + `]`
+	sharedAttempt = `{"id":"` + sharedID + `","attempt":1}`
 )
 
 func text(format string) func(*side) string {
@@ -221,7 +222,7 @@ var tries = map[string]try{
 	"heartbeatSubscription":   {status: []int{200}, own: true},
 	"listSubscriptionMembers": {status: []int{200}, own: true},
 	"peekSubscription":        {status: []int{200}, own: true},
-	"receive":                 {body: func(s *side) string { return fmt.Sprintf(`{"memberId":%q}`, s.member) }, status: []int{200}, own: true},
+	"receive":                 {body: func(s *side) string { return fmt.Sprintf(`{"memberId":%q,"ack":[%s]}`, s.member, sharedAttempt) }, status: []int{200}, own: true},
 	"extendEvents":            {body: text(sharedAnswer + `,"by":3600}`), status: []int{200}},
 	"nackEvents":              {body: text(sharedAnswer + `,"action":"park","reason":"by %s"}`), status: []int{200}},
 	"ackEvents":               {body: text(sharedAnswer + `}`), status: []int{200}},

@@ -715,6 +715,9 @@ type Deliveries struct {
 
 	// Searching Nothing was found so far, and the search is not finished: ask again. Missing otherwise.
 	Searching bool `json:"searching,omitempty"`
+
+	// Unacknowledged The events of `ack` whose outcome is not `done`. Missing where there are none.
+	Unacknowledged []Answer `json:"unacknowledged,omitempty"`
 }
 
 // Delivery defines model for Delivery.
@@ -2255,6 +2258,9 @@ type Receive struct {
 	//
 	// Examples: 0190d3a4-2222-7def-8123-456789abcdef
 	MemberId string `json:"memberId,omitempty"`
+
+	// Ack Events to acknowledge first, as `ack` does.
+	Ack []Attempt `json:"ack,omitempty"`
 }
 
 // Redaction defines model for Redaction.

@@ -18,18 +18,9 @@ var (
 func DecodeAttempts(text []byte) ([]domain.Attempt, error) {
 	d := bodyReader{text: text, scan: domain.NewJSONScanner(text)}
 	var attempts []domain.Attempt
-	given, _, err := d.readObject(attemptsFields, func(string) error {
-		return d.withPlace("ids", d.scan.Array(func(i int) error {
-			if i == maxAttempts {
-				return wrongNumberOfAttempts()
-			}
-			attempt, at, err := d.readAttempt()
-			if err != nil {
-				return d.withPlace(place("ids["+strconv.Itoa(i)+"]", at), err)
-			}
-			attempts = append(attempts, attempt)
-			return nil
-		}))
+	given, _, err := d.readObject(attemptsFields, func(string) (err error) {
+		attempts, err = d.readAttempts("ids")
+		return err
 	})
 	if err == nil {
 		err = d.scan.End()
@@ -37,14 +28,28 @@ func DecodeAttempts(text []byte) ([]domain.Attempt, error) {
 	if err == nil && given.missing(attemptsFields) != "" {
 		err = domain.Errorf(domain.CodeInvalidRequest, "ids", "required field missing: ids")
 	}
-	if err == nil && len(attempts) == 0 {
-		err = wrongNumberOfAttempts()
-	}
 	return attempts, d.withPlace("body", err)
 }
 
-func wrongNumberOfAttempts() error {
-	return domain.Errorf(domain.CodeInvalidRequest, "ids", "it must have 1 to %d elements", maxAttempts)
+// readAttempts reads the array of a field.
+func (d *bodyReader) readAttempts(field string) ([]domain.Attempt, error) {
+	var attempts []domain.Attempt
+	wrongNumber := domain.Errorf(domain.CodeInvalidRequest, field, "it must have 1 to %d elements", maxAttempts)
+	err := d.scan.Array(func(i int) error {
+		if i == maxAttempts {
+			return wrongNumber
+		}
+		attempt, at, err := d.readAttempt()
+		if err != nil {
+			return d.withPlace(place(field+"["+strconv.Itoa(i)+"]", at), err)
+		}
+		attempts = append(attempts, attempt)
+		return nil
+	})
+	if err == nil && len(attempts) == 0 {
+		err = wrongNumber
+	}
+	return attempts, d.withPlace(field, err)
 }
 
 // readAttempt reads an event's id and attempt. If it fails, at is the field that it was reading, or empty.
@@ -89,13 +94,17 @@ func AppendAnswers(b []byte, attempts []domain.Attempt, outcomes []domain.Outcom
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, `{"id":"`...)
-		b = attempts[i].EventID.Append(b)
-		b = append(b, `","attempt":`...)
-		b = strconv.AppendInt(b, int64(attempts[i].Attempt), 10)
-		b = append(b, `,"outcome":"`...)
-		b = append(b, outcome...) // contains nothing to escape
-		b = append(b, `"}`...)
+		b = appendAnswer(b, attempts[i], outcome)
 	}
 	return append(b, "]}\n"...)
+}
+
+func appendAnswer(b []byte, attempt domain.Attempt, outcome domain.Outcome) []byte {
+	b = append(b, `{"id":"`...)
+	b = attempt.EventID.Append(b)
+	b = append(b, `","attempt":`...)
+	b = strconv.AppendInt(b, int64(attempt.Attempt), 10)
+	b = append(b, `,"outcome":"`...)
+	b = append(b, outcome...) // contains nothing to escape
+	return append(b, `"}`...)
 }

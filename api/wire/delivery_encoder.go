@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/manifold-es/manifold/cloudevents"
+	"github.com/manifold-es/manifold/delivery/group"
 	"github.com/manifold-es/manifold/domain"
 )
 
@@ -17,19 +18,31 @@ type DeliveryEncoder struct {
 	text     []byte
 }
 
-// Deliveries appends the whole answer of a receive. partitions means that the group has partitions.
-func (e *DeliveryEncoder) Deliveries(b []byte, all []domain.Delivery, partitions, searching bool) []byte {
+// Deliveries appends the whole answer of a receive, with the outcomes of its acknowledgements. partitions means that the
+// group has partitions.
+func (e *DeliveryEncoder) Deliveries(b []byte, received *group.Received, acked []domain.Attempt, partitions bool) []byte {
 	b = append(b, `{"deliveries":[`...)
-	for i := range all {
+	for i := range received.Deliveries {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = e.Delivery(b, &all[i], partitions)
+		b = e.Delivery(b, &received.Deliveries[i], partitions)
 	}
-	if searching {
-		return append(b, `],"searching":true}`+"\n"...)
+	b = append(b, ']')
+	if received.Searching {
+		b = append(b, `,"searching":true`...)
 	}
-	return append(b, "]}\n"...)
+	before := `,"unacknowledged":[`
+	for i, outcome := range received.Outcomes {
+		if outcome != domain.OutcomeDone {
+			b = appendAnswer(append(b, before...), acked[i], outcome)
+			before = ","
+		}
+	}
+	if before == "," {
+		b = append(b, ']')
+	}
+	return append(b, "}\n"...)
 }
 
 // CloudEvents appends the whole answer as a batch of CloudEvents, with the fields of the deliveries as extensions.

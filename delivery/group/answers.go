@@ -127,19 +127,31 @@ func newInterrupt(attempts []domain.Attempt, alone bool) *answer {
 // submit has a partition apply an answer, and waits for the outcomes. An answer that is already in a step takes effect
 // even if ctx ends first.
 func (p *partition) submit(ctx context.Context, a *answer) ([]domain.Outcome, error) {
-	a.done = make(chan struct{})
 	p.mu.Lock()
+	err := p.queueAnswer(a)
+	p.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return p.awaitAnswer(ctx, a)
+}
+
+// queueAnswer has the next step apply an answer. p.mu must be held.
+func (p *partition) queueAnswer(a *answer) error {
 	switch {
 	case p.dropped():
-		p.mu.Unlock()
-		return nil, errDropped
+		return errDropped
 	case len(p.answers) >= maxWaiting:
-		p.mu.Unlock()
-		return nil, domain.Errorf(domain.CodeTooManyRequests, "", "the group has too many answers waiting; try again later")
+		return domain.Errorf(domain.CodeTooManyRequests, "", "the group has too many answers waiting; try again later")
 	}
+	a.done = make(chan struct{})
 	p.answers = append(p.answers, a)
 	p.start()
-	p.mu.Unlock()
+	return nil
+}
+
+// awaitAnswer waits for the outcomes of a queued answer.
+func (p *partition) awaitAnswer(ctx context.Context, a *answer) ([]domain.Outcome, error) {
 	select {
 	case <-a.done:
 		return a.outcomes, a.err

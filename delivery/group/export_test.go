@@ -24,3 +24,16 @@ func (g *Groups) Waiting(tenant domain.TenantID, name string) int {
 	}
 	return 0
 }
+
+// MaxWaiting is how many answers may wait in a partition.
+const MaxWaiting = maxWaiting
+
+// AnswersWaiting returns how many answers wait in a group without partitions.
+func (g *Groups) AnswersWaiting(tenant domain.TenantID, name string) int {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	p := g.byTenant[tenant][name].parts[0]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.answers)
+}

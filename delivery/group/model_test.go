@@ -105,7 +105,8 @@ func (f *fates) answered(d domain.Delivery) {
 
 // consume behaves like a consumer in every respect, until its process is dead or done is closed.
 func (f *fates) consume(ctx context.Context, groups *group.Groups, network *pgtest.Network, tenant domain.TenantID, behave *rand.Rand) {
-	var kept []domain.Delivery // to be answered late
+	var kept []domain.Delivery   // to be answered late
+	var acking []domain.Delivery // to be acknowledged by the next receive
 	for ctx.Err() == nil && !network.IsDead() {
 		patience := time.Duration(1+behave.IntN(200)) * time.Millisecond
 		if behave.IntN(2) == 0 {
@@ -116,12 +117,23 @@ func (f *fates) consume(ctx context.Context, groups *group.Groups, network *pgte
 		if behave.IntN(4) == 0 {
 			wanted.UpTo = 1 + behave.Int64N(600)
 		}
-		deliveries, err := groups.Receive(waiting, tenant, "g", wanted)
+		for _, d := range acking {
+			f.answering(d)
+		}
+		wanted.Ack = attempts(acking...)
+		received, err := groups.Poll(waiting, tenant, "g", wanted)
 		returned := time.Now()
 		cancel()
+		for i, outcome := range received.Outcomes {
+			if outcome == domain.OutcomeDone {
+				f.answered(acking[i])
+			}
+		}
+		acking = nil
 		if err != nil {
 			continue
 		}
+		deliveries := received.Deliveries
 		f.answer(deliveries, returned)
 		for _, d := range deliveries {
 			f.delivered(d, wanted.UpTo)
@@ -144,6 +156,9 @@ func (f *fates) consume(ctx context.Context, groups *group.Groups, network *pgte
 					f.ack(ctx, groups, tenant, kept[0])
 					kept = kept[1:]
 				}
+			case 5, 6, 7:
+				acking = append(acking, d)
+				continue
 			}
 			f.ack(ctx, groups, tenant, d)
 		}

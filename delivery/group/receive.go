@@ -21,6 +21,8 @@ type Receive struct {
 	// Search is how long to read the log, even after Wait is over, while it is unknown whether something is due. A
 	// group with few events may have to skip very many others to find its next one.
 	Search time.Duration
+	// Ack are events to acknowledge first. What this makes deliverable may be received.
+	Ack []domain.Attempt
 	// Together delivers events whose last delivery was interrupted like all others, to a consumer that no event can
 	// kill. Otherwise each of them is the only event of its answer, so that the one that kills its consumer is found.
 	Together bool
@@ -32,6 +34,8 @@ type Received struct {
 	// Searching reports that nothing was given, but something may be due: Search was over before the log's head was
 	// reached. Progress is kept, so the next receive continues from there.
 	Searching bool
+	// Outcomes are those of Receive.Ack, in its order. They are also set if Poll fails after it has acknowledged.
+	Outcomes []domain.Outcome
 }
 
 // Receive calls Poll, for consumers that ask again in any case.
@@ -51,15 +55,16 @@ func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, 
 		return Received{}, domain.Errorf(domain.CodeInvalidRequest, "batch", "it is %d; it must be from 1 to %d", wanted.Batch, domain.MaxBatchSize)
 	}
 	until, search := time.Now().Add(wanted.Wait), time.Now().Add(wanted.Search)
+	var received Received
 	var verified, passed []*partition
 	for {
 		gr, err := g.use(ctx, tenant, name)
 		if err != nil {
-			return Received{}, err
+			return received, err
 		}
 		r, err := g.receive(ctx, gr, wanted)
 		if err != nil {
-			return Received{}, err
+			return received, err
 		}
 		r.verified, r.searchUntil = verified, search
 		for _, p := range passed {
@@ -68,9 +73,18 @@ func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, 
 			}
 		}
 		wait, shared := time.Until(until), !wanted.Member.IsZero()
+		if shared && len(wanted.Ack) > 0 { // its partitions need not be those that it receives from
+			received.Outcomes, err = g.answerPartitions(ctx, gr, wanted.Ack, newAck)
+			if errors.Is(err, errDropped) {
+				continue
+			} else if err != nil {
+				return received, err
+			}
+			wanted.Ack = nil
+		}
 		if wait <= 0 {
 			if len(r.partitions) == 0 {
-				return Received{}, nil
+				return received, nil
 			}
 			r.looksLeft = len(r.partitions)
 		}
@@ -79,10 +93,19 @@ func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, 
 		}
 		if gr.waiting.Add(1) > maxWaiting {
 			gr.waiting.Add(-1)
-			return Received{}, domain.Errorf(domain.CodeTooManyRequests, "", "%d receives wait in this group already; try again later", maxWaiting)
+			return received, domain.Errorf(domain.CodeTooManyRequests, "", "%d receives wait in this group already; try again later", maxWaiting)
 		}
 		deliveries, err := r.await(ctx, wait)
 		gr.waiting.Add(-1)
+		if r.ack != nil && r.ack.done != nil { // it was queued, and its outcomes come no later than the events
+			outcomes, failed := r.partitions[0].awaitAnswer(ctx, r.ack)
+			if failed != nil {
+				r.giveBack(deliveries)
+				err = failed
+			} else {
+				received.Outcomes, wanted.Ack = outcomes, nil
+			}
+		}
 		switch {
 		case errors.Is(err, errDropped):
 			continue
@@ -90,9 +113,10 @@ func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, 
 			verified, passed = r.verified, r.exhausted
 			continue
 		case err != nil:
-			return Received{}, err
+			return received, err
 		case len(deliveries) == 0:
-			return Received{Searching: r.searching()}, nil
+			received.Searching = r.searching()
+			return received, nil
 		}
 		timeout := gr.known.Load().AckTimeout
 		if wanted.Lease > 0 {
@@ -100,15 +124,15 @@ func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, 
 		}
 		if shared && !deliveries[0].Alone {
 			if deliveries, err = r.topUp(ctx, deliveries, g.topUpFor, timeout); err != nil {
-				return Received{}, err
+				return received, err
 			}
 			deliveries = withoutStale(deliveries, gr.known.Load().Ordering == domain.OrderingStream)
 		}
 		if shared {
 			gr.placed.note(deliveries)
 		}
-		deliveries, err = r.keepTimely(deliveries, timeout)
-		return Received{Deliveries: deliveries}, err
+		received.Deliveries, err = r.keepTimely(deliveries, timeout)
+		return received, err
 	}
 }
 
@@ -136,6 +160,9 @@ func (g *Groups) receive(ctx context.Context, gr *group, wanted Receive) (*recei
 	r := &receive{batch: wanted.Batch, member: wanted.Member, upTo: wanted.UpTo, lease: wanted.Lease, done: make(chan struct{}), looksLeft: -1}
 	if wanted.Together {
 		r.interrupted = interruptedTogether
+	}
+	if known.Partitions == 0 && len(wanted.Ack) > 0 {
+		r.ack = newAck(wanted.Ack)
 	}
 	for _, number := range numbers {
 		r.partitions = append(r.partitions, g.partition(gr, number))

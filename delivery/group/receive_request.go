@@ -26,6 +26,7 @@ type receive struct {
 	topUpBytes int                  // bytes; not 0: it tops up another receive, with at most these
 	// interrupted says how it takes events whose last delivery was interrupted.
 	interrupted interruptedPolicy
+	ack         *answer       // of a group without partitions: the step that serves the receive applies it first; may be nil
 	done        chan struct{} // closed when answered
 	ready       []domain.Delivery
 	err         error
@@ -212,6 +213,12 @@ func (r *receive) await(ctx context.Context, wait time.Duration) ([]domain.Deliv
 			p.mu.Unlock()
 			r.leave()
 			return nil, errDropped
+		}
+		if r.ack != nil {
+			if err := p.queueAnswer(r.ack); err != nil {
+				p.mu.Unlock()
+				return nil, err
+			}
 		}
 		p.receives = append(p.receives, r)
 		p.mayDeliver = true

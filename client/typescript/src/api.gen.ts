@@ -1799,6 +1799,8 @@ export interface Receive {
   wait?: number;
   /** For a group with partitions, and needed there. */
   memberId?: string;
+  /** Events to acknowledge first, as `ack` does. */
+  ack?: Attempt[];
 }
 
 export interface Delivery {
@@ -1825,6 +1827,8 @@ export interface Deliveries {
   deliveries: Delivery[];
   /** Nothing was found so far, and the search is not finished: ask again. Missing otherwise. */
   searching?: boolean;
+  /** The events of `ack` whose outcome is not `done`. Missing where there are none. */
+  unacknowledged?: Answer[];
 }
 
 export interface PeekedEvent {
@@ -3949,8 +3953,10 @@ export abstract class Operations {
    * At most `batch` events and about 8 MiB, fewer where no more are due or allowed. Where none is due, it waits for one for `wait` seconds.
    * An empty list means that nothing is due, unless the answer says `searching` (and has `Manifold-Searching: true`): then the group must pass over so many
    * other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
-   * leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. With
-   * `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`.
+   * leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
+   * next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
+   * receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
+   * `manifoldattempt`, and `ack` must be missing.
    */
   receive(name: string, body: Receive | undefined = undefined, options: CallOptions = {}): Promise<Deliveries> {
     return this.send(operations.receive, [name], options, body);
