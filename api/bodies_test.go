@@ -128,3 +128,34 @@ func TestLimitsOfBodies(t *testing.T) {
 	a.post("/v1/snapshots/order-1", `{"version":1,"tag":"mine"}`).wantProblem(400, domain.CodeInvalidRequest, "state")
 	a.post("/v1/snapshots/order-1", `{"version":1,"tag":"mine","state":{},"x\"y":1}`).wantProblem(400, domain.CodeInvalidRequest, "")
 }
+
+// A receive that waits holds nothing of its tenant's room for bodies, however many events it acknowledges.
+func TestWaitingReceivesHoldNoRoomForBodies(t *testing.T) {
+	t.Parallel()
+	const receives = 10
+	w := newWorld(t, func(c *api.Config) { c.TenantBodyBytes = 1 << 20 }) // the bodies below need three times as much
+	a := w.tenant("acme")
+	a.append("order-1", receives)
+	c := a.consumer("g", object{})
+	answers := make(chan *answer, receives)
+	for _, d := range c.receive(receives) {
+		acked := list{object{"id": d["event"].(object)["id"], "attempt": 1}}
+		for range 999 {
+			acked = append(acked, object{"id": domain.NewEventID().String(), "attempt": 1})
+		}
+		go func() {
+			for {
+				got := a.post(c.path("/receive"), object{"batch": 1, "wait": 30, "ack": acked})
+				if got.status != 429 { // several may be read at the same time
+					answers <- got
+					return
+				}
+			}
+		}()
+	}
+	a.until(c.path(""), func(got *answer) bool { return fmt.Sprint(got.at("progress", 0, "inFlight")) == "0" })
+	a.append("order-2", receives)
+	for range receives {
+		equal(t, "what each receives", len(objects((<-answers).want(200).at("deliveries"))), 1)
+	}
+}

@@ -213,6 +213,7 @@ func (o *operation) check(request *http.Request, pathParams map[string]string, a
 	})
 	if body != nil {
 		setBody(request, body)
+		request.Body = chargedBody{request.Body, account}
 	}
 	return explain(err)
 }
@@ -237,6 +238,17 @@ func (s *Server) parseInTurn(ctx context.Context, caller access.Caller, body []b
 
 func setBody(request *http.Request, body []byte) {
 	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+}
+
+// chargedBody is a body in memory. Close ends its charge early, for a handler that is done with it and then waits.
+type chargedBody struct {
+	io.Reader
+	account *fairshare.Account
+}
+
+func (b chargedBody) Close() error {
+	b.account.Close()
+	return nil
 }
 
 // checkedBody returns the body of a request that was checked. It is in memory, so that its length is known.

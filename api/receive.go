@@ -43,6 +43,9 @@ func (s *Server) receive(c echo.Context, caller access.Caller) error {
 	if err != nil {
 		return err
 	}
+	// While it waits, it needs neither the body nor its share of the tenant's room for bodies.
+	_ = request.Body.Close()
+	request.Body = http.NoBody
 	ctx := request.Context()
 	if err := caller.AllowOwnGroup(ctx, s.config.Groups, name, auth.ScopeEventsConsume); err != nil {
 		return err
@@ -112,7 +115,7 @@ func receiveOf(request *http.Request) (group.Receive, error) {
 	wanted, err := wire.DecodeReceive(body)
 	wanted.Search = receiveSearch
 	if err == nil && len(wanted.Ack) > 0 && wire.Accepts(request, cloudevents.BatchType) {
-		err = domain.Errorf(domain.CodeInvalidRequest, "ack", "a batch of CloudEvents has no place for the outcomes; acknowledge with the operation ack, or accept application/json")
+		err = domain.Errorf(domain.CodeInvalidRequest, "ack", "a batch of CloudEvents cannot report outcomes; acknowledge separately, or accept application/json")
 	}
 	return wanted, err
 }
@@ -130,10 +133,13 @@ func (s *Server) waitForDeliveries(ctx context.Context, caller access.Caller, na
 	waiting, release := s.ending.Until(ctx)
 	defer release()
 	received, err := s.config.Groups.Poll(waiting, caller.Tenant, name, wanted)
-	if err != nil {
-		if errors.Is(context.Cause(waiting), socket.ErrStopping) && len(received.Outcomes) == len(wanted.Ack) {
-			return group.Received{Outcomes: received.Outcomes, Searching: true}, nil
-		}
+	switch {
+	case err == nil:
+	case errors.Is(context.Cause(waiting), socket.ErrStopping) && len(received.Outcomes) == len(wanted.Ack):
+		return group.Received{Outcomes: received.Outcomes, Searching: true}, nil
+	case errors.Is(err, socket.ErrStopping): // nothing was acknowledged
+		return group.Received{}, socket.Stopping()
+	default:
 		return group.Received{}, err
 	}
 	// A caller whose key was revoked or has expired gets no events. What was leased for it is due again at once.

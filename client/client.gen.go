@@ -2240,7 +2240,7 @@ type Receive struct {
 	// Examples: 0190d3a4-2222-7def-8123-456789abcdef
 	MemberId string `json:"memberId,omitempty"`
 
-	// Ack Events to acknowledge first, as `ack` does.
+	// Ack Events to acknowledge first.
 	Ack []Attempt `json:"ack,omitempty"`
 }
 
@@ -6263,8 +6263,9 @@ type ClientInterface interface {
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
 	// next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
-	// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
-	// `manifoldattempt`, and `ack` must be missing.
+	// receive waits. After an error, repeat it with the same `ack`; what took effect before is `not-in-flight` then. With
+	// `Accept: application/cloudevents-batch+json` the events are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`, and
+	// `ack` is not allowed.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -6278,8 +6279,9 @@ type ClientInterface interface {
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
 	// next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
-	// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
-	// `manifoldattempt`, and `ack` must be missing.
+	// receive waits. After an error, repeat it with the same `ack`; what took effect before is `not-in-flight` then. With
+	// `Accept: application/cloudevents-batch+json` the events are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`, and
+	// `ack` is not allowed.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -9953,8 +9955,9 @@ func (c *Client) PeekSubscription(ctx context.Context, name GroupName, params *P
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
 // next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
-// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
-// `manifoldattempt`, and `ack` must be missing.
+// receive waits. After an error, repeat it with the same `ack`; what took effect before is `not-in-flight` then. With
+// `Accept: application/cloudevents-batch+json` the events are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`, and
+// `ack` is not allowed.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9978,8 +9981,9 @@ func (c *Client) ReceiveWithBody(ctx context.Context, name GroupName, contentTyp
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
 // next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
-// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
-// `manifoldattempt`, and `ack` must be missing.
+// receive waits. After an error, repeat it with the same `ack`; what took effect before is `not-in-flight` then. With
+// `Accept: application/cloudevents-batch+json` the events are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`, and
+// `ack` is not allowed.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -21875,8 +21879,9 @@ type ClientWithResponsesInterface interface {
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
 	// next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
-	// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
-	// `manifoldattempt`, and `ack` must be missing.
+	// receive waits. After an error, repeat it with the same `ack`; what took effect before is `not-in-flight` then. With
+	// `Accept: application/cloudevents-batch+json` the events are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`, and
+	// `ack` is not allowed.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -21890,8 +21895,9 @@ type ClientWithResponsesInterface interface {
 	// other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 	// leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
 	// next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
-	// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
-	// `manifoldattempt`, and `ack` must be missing.
+	// receive waits. After an error, repeat it with the same `ack`; what took effect before is `not-in-flight` then. With
+	// `Accept: application/cloudevents-batch+json` the events are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`, and
+	// `ack` is not allowed.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -34730,8 +34736,9 @@ func (c *ClientWithResponses) PeekSubscriptionWithResponse(ctx context.Context, 
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
 // next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
-// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
-// `manifoldattempt`, and `ack` must be missing.
+// receive waits. After an error, repeat it with the same `ack`; what took effect before is `not-in-flight` then. With
+// `Accept: application/cloudevents-batch+json` the events are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`, and
+// `ack` is not allowed.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -34751,8 +34758,9 @@ func (c *ClientWithResponses) ReceiveWithBodyWithResponse(ctx context.Context, n
 // other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
 // leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
 // next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
-// receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
-// `manifoldattempt`, and `ack` must be missing.
+// receive waits. After an error, repeat it with the same `ack`; what took effect before is `not-in-flight` then. With
+// `Accept: application/cloudevents-batch+json` the events are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`, and
+// `ack` is not allowed.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

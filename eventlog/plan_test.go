@@ -66,6 +66,7 @@ func TestPlans(t *testing.T) {
 		{SQL: nextInStreams, Args: "$TENANT, '{order-0,order-1,rare-1,none-1}', '{900,0,1,0}', 60000, 16", Pages: 150},
 		{SQL: nextInStreams, Args: "$TENANT, '{order-0,order-1}', '{900,0}', 100, 16", Pages: 100},
 		{SQL: atPositions, Args: "$TENANT, '{7,59000,30000,99999}'", Pages: 30},
+		{SQL: headersAtPositions, Args: "$TENANT, '{7,59000,30000,99999}'", Pages: 30},
 		{SQL: eventPosition, Args: "$TENANT, gen_random_uuid()", Pages: 10},
 		{SQL: readTags, Args: "$TENANT, '{7,59000,30000,99999}'", Pages: 60},
 		{SQL: versionBefore, Args: "$TENANT, 100, 'order-0'", Pages: 250},

@@ -2259,7 +2259,7 @@ type Receive struct {
 	// Examples: 0190d3a4-2222-7def-8123-456789abcdef
 	MemberId string `json:"memberId,omitempty"`
 
-	// Ack Events to acknowledge first, as `ack` does.
+	// Ack Events to acknowledge first.
 	Ack []Attempt `json:"ack,omitempty"`
 }
 

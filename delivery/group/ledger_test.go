@@ -562,12 +562,14 @@ func TestIdentifyEndsLeasesOfMissingEvents(t *testing.T) {
 	}
 }
 
+// ledgerOfVersion1 is what an earlier release encoded.
+const ledgerOfVersion1 = "010b000100000000000000000000000000000000010154640302338a3d986bbc8c43b2a3206a429aaa3003732d300100010000006503031dc88d0ec0852d918bbc28b322" +
+	"da9303732d31010001010000000325af8dcacaa182a0ac5b816b1b9b111703732d32010001000002660103732d30010b010222"
+
 // A ledger that an earlier release wrote is read.
 func TestLedgerOfVersion1(t *testing.T) {
 	t.Parallel()
-	const was = "010b000100000000000000000000000000000000010154640302338a3d986bbc8c43b2a3206a429aaa3003732d300100010000006503031dc88d0ec0852d918bbc28b322" +
-		"da9303732d31010001010000000325af8dcacaa182a0ac5b816b1b9b111703732d32010001000002660103732d30010b010222"
-	encoded, err := hex.DecodeString(was)
+	encoded, err := hex.DecodeString(ledgerOfVersion1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -599,6 +601,14 @@ func FuzzLedgerDecode(f *testing.F) {
 	}
 	l.origins[3] = 17
 	f.Add(l.encode())
+	l.leases[1].attempt++
+	l.leases[2].deadline = 0
+	f.Add(l.encode())
+	version1, err := hex.DecodeString(ledgerOfVersion1)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(version1)
 	f.Add(newLedger(0, false, 1<<40).encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {

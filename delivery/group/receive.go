@@ -38,7 +38,7 @@ type Received struct {
 	Outcomes []domain.Outcome
 }
 
-// Receive calls Poll, for consumers that ask again in any case.
+// Receive calls Poll, for consumers that ask again in any case and acknowledge separately.
 func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name string, wanted Receive) ([]domain.Delivery, error) {
 	received, err := g.Poll(ctx, tenant, name, wanted)
 	return received.Deliveries, err
@@ -46,7 +46,8 @@ func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name strin
 
 // Poll leases events to a consumer, at most 8 MiB of them or one event. It waits for one if none is due. A member
 // receives events of all its partitions, each partition's in order. If ctx ends before Poll returns, nothing stays
-// leased. If too many receives are waiting, it returns domain.CodeTooManyRequests.
+// leased. If too many receives are waiting, it returns domain.CodeTooManyRequests. Acknowledgements that have begun take
+// effect even if ctx ends. If Poll fails without outcomes, they may have taken effect; repeating them does no harm.
 func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, wanted Receive) (Received, error) {
 	if wanted.UpTo < 0 {
 		return Received{}, domain.Errorf(domain.CodeInvalidRequest, "upTo", "it is %d; positions begin with 1", wanted.UpTo)
@@ -55,12 +56,21 @@ func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, 
 		return Received{}, domain.Errorf(domain.CodeInvalidRequest, "batch", "it is %d; it must be from 1 to %d", wanted.Batch, domain.MaxBatchSize)
 	}
 	until, search := time.Now().Add(wanted.Wait), time.Now().Add(wanted.Search)
+	acking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*stepTimeout) // for a step in progress, and the next one
+	defer cancel()
 	var received Received
 	var verified, passed []*partition
 	for {
 		gr, err := g.use(ctx, tenant, name)
 		if err != nil {
 			return received, err
+		}
+		shared := !wanted.Member.IsZero()
+		if shared && len(wanted.Ack) > 0 && gr.known.Load().Partitions > 0 { // perhaps of partitions that it no longer receives from
+			if received.Outcomes, err = g.answerPartitions(acking, gr, wanted.Ack, newAck); err != nil {
+				return received, err
+			}
+			wanted.Ack = nil
 		}
 		r, err := g.receive(ctx, gr, wanted)
 		if err != nil {
@@ -72,16 +82,7 @@ func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, 
 				r.exhausted = append(r.exhausted, p)
 			}
 		}
-		wait, shared := time.Until(until), !wanted.Member.IsZero()
-		if shared && len(wanted.Ack) > 0 { // its partitions need not be those that it receives from
-			received.Outcomes, err = g.answerPartitions(ctx, gr, wanted.Ack, newAck)
-			if errors.Is(err, errDropped) {
-				continue
-			} else if err != nil {
-				return received, err
-			}
-			wanted.Ack = nil
-		}
+		wait := time.Until(until)
 		if wait <= 0 {
 			if len(r.partitions) == 0 {
 				return received, nil
@@ -97,10 +98,9 @@ func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, 
 		}
 		deliveries, err := r.await(ctx, wait)
 		gr.waiting.Add(-1)
-		if r.ack != nil && r.ack.done != nil { // it was queued, and its outcomes come no later than the events
-			outcomes, failed := r.partitions[0].awaitAnswer(ctx, r.ack)
+		if r.ack != nil && r.ack.done != nil { // it was queued
+			outcomes, failed := r.partitions[0].awaitAnswer(acking, r.ack)
 			if failed != nil {
-				r.giveBack(deliveries)
 				err = failed
 			} else {
 				received.Outcomes, wanted.Ack = outcomes, nil

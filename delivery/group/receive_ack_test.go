@@ -119,11 +119,11 @@ func TestMembersReceiveAcknowledges(t *testing.T) {
 	}
 }
 
-// If the acknowledgements cannot be queued, the receive leases nothing.
+// If the acknowledgements cannot be queued, the receive does not wait either, and leases nothing.
 func TestReceiveWithoutRoomForItsAnswer(t *testing.T) {
 	t.Parallel()
 	b := newGroupBench(t)
-	b.append(t, "order-1", "order-2")
+	b.append(t, "order-1", "order-2", "order-3")
 	b.put(t, "g", domain.GroupDefinition{})
 	given := b.receive(t, "g", 1)
 	s, network := b.through(t)
@@ -138,6 +138,7 @@ func TestReceiveWithoutRoomForItsAnswer(t *testing.T) {
 	})
 	groups := groupsOf(s)
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	saving := make(chan error, 1)
 	go func() {
 		_, err := groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: 1})
@@ -147,12 +148,73 @@ func TestReceiveWithoutRoomForItsAnswer(t *testing.T) {
 	for range group.MaxWaiting {
 		go groups.Ack(ctx, b.tenant, "g", attempts(given...)) //nolint:errcheck // they only wait
 	}
-	for began := time.Now(); groups.AnswersWaiting(b.tenant, "g") < group.MaxWaiting && time.Since(began) < tablestest.Patience; {
+	for began := time.Now(); groups.AnswersWaiting(b.tenant, "g") < group.MaxWaiting; {
+		if time.Since(began) > tablestest.Patience {
+			close(release)
+			t.Fatal("the answers do not wait")
+		}
 		pause(t)
 	}
 	_, err := groups.Poll(t.Context(), b.tenant, "g", group.Receive{Ack: attempts(given...)})
 	tablestest.WantCode(t, err, domain.CodeTooManyRequests)
+	if waiting := groups.Waiting(b.tenant, "g"); waiting != 1 {
+		t.Errorf("%d receives wait", waiting)
+	}
 	cancel()
 	close(release)
 	tablestest.Must(t, <-saving)
+	mustPositions(t, b.mustPoll(t, groups, group.Receive{}), 3)
+}
+
+// Acknowledgements take effect even if the receive's context has ended when their step begins.
+func TestReceiveAcknowledgesThoughItsContextEnds(t *testing.T) {
+	t.Parallel()
+	b := newGroupBench(t)
+	b.append(t, "order-1", "order-2", "order-3")
+	b.put(t, "g", domain.GroupDefinition{})
+	given := b.receive(t, "g", 1)
+	s, network := b.through(t)
+	holding, release := make(chan struct{}), make(chan struct{})
+	hold := sync.OnceFunc(func() {
+		close(holding)
+		<-release
+	})
+	network.Before("manifold_save_ledger", func() bool {
+		hold()
+		return true
+	})
+	groups := groupsOf(s)
+	saving := make(chan error, 1)
+	go func() {
+		_, err := groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: 1})
+		saving <- err
+	}()
+	tablestest.Receive(t, holding, "the first save")
+	ctx, cancel := context.WithCancel(t.Context())
+	type result struct {
+		received group.Received
+		err      error
+	}
+	answer := make(chan result, 1)
+	go func() {
+		received, err := groups.Poll(ctx, b.tenant, "g", group.Receive{Ack: attempts(given...)})
+		answer <- result{received, err}
+	}()
+	for began := time.Now(); groups.AnswersWaiting(b.tenant, "g") == 0; {
+		if time.Since(began) > tablestest.Patience {
+			close(release)
+			t.Fatal("the answer does not wait")
+		}
+		pause(t)
+	}
+	cancel()
+	close(release)
+	got := tablestest.Receive(t, answer, "the receive")
+	if got.err == nil || len(got.received.Deliveries) > 0 || !slices.Equal(got.received.Outcomes, []domain.Outcome{domain.OutcomeDone}) {
+		t.Fatalf("it returns %+v, %v", got.received, got.err)
+	}
+	tablestest.Must(t, <-saving)
+	if status := b.status(t, "g"); status.InFlight != 1 {
+		t.Errorf("%d events are in flight", status.InFlight)
+	}
 }

@@ -1799,7 +1799,7 @@ export interface Receive {
   wait?: number;
   /** For a group with partitions, and needed there. */
   memberId?: string;
-  /** Events to acknowledge first, as `ack` does. */
+  /** Events to acknowledge first. */
   ack?: Attempt[];
 }
 
@@ -3955,8 +3955,9 @@ export abstract class Operations {
    * other events that the search was not finished within `wait` and two seconds. Ask again; the search continues from there. Each event is
    * leased until its `ackDeadline`: answer before with `ack`, `nack` or `extend`, or it is redelivered, alone, with the next attempt. The
    * next receive may acknowledge the events of this one in its `ack`, which saves a request. That takes effect at once, however long the
-   * receive waits. With `Accept: application/cloudevents-batch+json` they are CloudEvents; answers name the extensions `manifoldid` and
-   * `manifoldattempt`, and `ack` must be missing.
+   * receive waits. After an error, repeat it with the same `ack`; what took effect before is `not-in-flight` then. With
+   * `Accept: application/cloudevents-batch+json` the events are CloudEvents; answers name the extensions `manifoldid` and `manifoldattempt`, and
+   * `ack` is not allowed.
    */
   receive(name: string, body: Receive | undefined = undefined, options: CallOptions = {}): Promise<Deliveries> {
     return this.send(operations.receive, [name], options, body);
