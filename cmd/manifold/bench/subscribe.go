@@ -23,10 +23,10 @@ latency   Append events over HTTP at a steady --rate, with --subscribers that fo
 fanout    The same with many subscribers over WebSocket, which read every 20 ms.
 catchup   One subscriber reads --events from the first on. The limit is a plain SELECT of the same rows.
 groups    --consumers of one group receive and acknowledge up to --batch events at a time, over HTTP, until they have had all
-          --events. The latency is that of a receive with its acknowledgement. With --backlog, the log begins with so many
-          events of one stream, the first of which is never acknowledged; only what follows is measured. With --partitions,
-          the consumers are members of a group with so many partitions. With --gateway, each consumer is a connection to the
-          gateway with at most 100 events in flight, and the latency is that of an acknowledgement.`,
+          --events. The latency is that of a receive that acknowledges the events of the one before. With --backlog, the log
+          begins with so many events of one stream, the first of which is never acknowledged; only what follows is measured.
+          With --partitions, the consumers are members of a group with so many partitions. With --gateway, each consumer is
+          a connection to the gateway with at most 100 events in flight, and the latency is that of an acknowledgement.`,
 		subscribe, "consumers", "streams")
 	flags := command.Flags()
 	flags.StringVar(&f.scenario, "scenario", "latency", "latency, fanout, catchup or groups")
