@@ -241,7 +241,7 @@ func (g *Groups) use(ctx context.Context, tenant domain.TenantID, name string) (
 		break
 	}
 	if gr.sharedReads == nil {
-		gr.sharedReads = &sharedReads{log: g.config.Events, groups: func() int { return g.inUse(tenant) }, memory: &g.memory, events: sharedEvents}
+		gr.sharedReads = &sharedReads{log: g.config.Events, groups: func() int { return g.inUse(tenant) }, memory: &g.memory, events: sharedEvents, kept: sharedBytesKept, held: sharedBytesHeld}
 		gr.sharedRechecks = &sharedRechecks{store: g.config.Store, tenant: tenant, names: func() []string { return g.namesInUse(tenant) }}
 	}
 	if g.byTenant[tenant] == nil {

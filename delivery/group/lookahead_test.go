@@ -78,6 +78,7 @@ func TestLookaheadGivesTheSelectedEvents(t *testing.T) {
 		inUse := rapid.SampledFrom([]int{1, sharedFromGroups}).Draw(t, "groups")
 		shared := &sharedReads{
 			log: log, groups: func() int { return inUse }, memory: &memoryBudget{bound: rapid.Int64Range(-1, 5000).Draw(t, "memory")}, events: rapid.IntRange(1, 30).Draw(t, "events per shared read"),
+			kept: rapid.IntRange(0, 9000).Draw(t, "bytes kept"), held: rapid.IntRange(0, 9000).Draw(t, "bytes held"),
 		}
 		a := &lookahead{
 			log: shared, tenant: tenant, selection: sel, version: -1, maxBytes: rapid.IntRange(1, 400).Draw(t, "bytes"),

@@ -19,21 +19,24 @@ const (
 	sharedWindow     = 2000    // positions before the head; older events are not new to all groups at once
 	sharedEvents     = 2000    // per read
 	sharedBytes      = 1 << 20 // per read
-	sharedReadsKept  = 32
-	sharedBytesKept  = 8 << 20
+	sharedReadsKept  = 128
+	sharedBytesKept  = 8 << 20          // from here on, what partitions have taken is dropped
+	sharedBytesHeld  = 32 << 20         // from here on, also what partitions that lag behind have not taken
 	sharedFor        = 10 * time.Second // until an unused read is dropped
 	eventOverhead    = 256              // bytes of an event besides its data and metadata, approximately
 )
 
 // sharedReads makes one read of a tenant's log do for many readers, and keeps the last reads in memory. The partitions
-// of a group share all reads of the events that their group selects. If many groups are in use, they share reads of all
-// new events. Otherwise 16 partitions would read the log 16 times, and a thousand groups each append a thousand times.
+// of a group share all reads of the events that their group selects, and each read is kept until all of them have taken
+// their parts, within bounds. If many groups are in use, they share reads of all new events. Otherwise 16 partitions would read the log 16 times, and a thousand groups each append a thousand times.
 // Other reads pass through. Methods may be called concurrently.
 type sharedReads struct {
 	log    *eventlog.Log
 	groups func() int    // number of the tenant's groups in use
 	memory *memoryBudget // of all tenants
 	events int           // sharedEvents, except in tests
+	kept   int           // sharedBytesKept, except in tests
+	held   int           // sharedBytesHeld, except in tests
 
 	mu     sync.Mutex
 	reads  []*sharedRead // used last comes last
@@ -62,11 +65,19 @@ type sharedRead struct {
 	from, to int64
 	used     time.Time     // guarded by sharedReads.mu, like bytes
 	bytes    int           // of events; 0 until done
+	parts    []readPart    // set when done; guarded by sharedReads.mu
 	done     chan struct{} // closed when the fields below are set
 	upTo     int64         // everything up to here was read
 	removed  int64         // as in domain.LogSlice
-	parts    [][]domain.Event
 	err      error
+}
+
+// readPart is what a shared read has for one partition, or for all readers if it is not divided.
+type readPart struct {
+	events  []domain.Event
+	bytes   int
+	taken   bool // a partition has read it to its end
+	dropped bool // it was taken, and its memory was needed
 }
 
 // read returns events of q in order, with the position up to which they are complete, which is at least q.From-1. If
@@ -85,7 +96,7 @@ func (r *sharedReads) read(ctx context.Context, tenant domain.TenantID, q domain
 	// Finished reads that follow each other count as one, so that a reader that lags behind is given all at once.
 	for waited := false; at <= q.To && (!waited || at == q.From); {
 		wide.From = at
-		read, mine := r.findOrAdd(kind, wide)
+		read, mine := r.findOrAdd(kind, wide, partition)
 		if mine {
 			r.run(ctx, tenant, read, wide)
 		}
@@ -109,8 +120,16 @@ func (r *sharedReads) read(ctx context.Context, tenant domain.TenantID, q domain
 		default:
 			return r.readAlone(ctx, tenant, q) // the other reader may have given up
 		}
+		events, there := r.eventsAfter(read, at, partition)
+		switch {
+		case there:
+		case at > q.From:
+			return slice, at - 1, nil
+		default:
+			return r.readAlone(ctx, tenant, q)
+		}
 		slice.RemovedTo = max(slice.RemovedTo, read.removed)
-		for _, e := range read.after(at, partition) {
+		for _, e := range events {
 			if e.Position > q.To {
 				break
 			}
@@ -120,6 +139,9 @@ func (r *sharedReads) read(ctx context.Context, tenant domain.TenantID, q domain
 			}
 		}
 		at = max(at, min(read.upTo, q.To)+1)
+		if at > read.upTo {
+			r.take(read, partition)
+		}
 	}
 	return slice, at - 1, nil
 }
@@ -138,13 +160,13 @@ func completeTo(events []domain.Event, q domain.LogQuery) int64 {
 	return q.To
 }
 
-// findOrAdd returns an existing read that has the first position of q, or a new one. If mine is set, the caller must make
-// the new read.
-func (r *sharedReads) findOrAdd(kind readKind, q domain.LogQuery) (read *sharedRead, mine bool) {
+// findOrAdd returns an existing read that has the first position of q for a partition, or a new one. If mine is set, the
+// caller must make the new read.
+func (r *sharedReads) findOrAdd(kind readKind, q domain.LogQuery, partition int) (read *sharedRead, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, read := range slices.Backward(r.reads) {
-		if read.kind == kind && read.from <= q.From && q.From <= read.reaches(r.events) {
+		if read.kind == kind && read.from <= q.From && q.From <= read.reaches(r.events) && !(len(read.parts) > 0 && read.parts[partition].dropped) {
 			r.reads = append(slices.Delete(r.reads, i, i+1), read)
 			read.used = time.Now()
 			return read, false
@@ -176,45 +198,52 @@ func (r *sharedReads) run(ctx context.Context, tenant domain.TenantID, read *sha
 	}
 	slice, err := r.log.LogSlice(ctx, tenant, q)
 	read.upTo, read.removed, read.err = completeTo(slice.Events, q), slice.RemovedTo, err
-	read.divide(slice.Events)
+	parts := divide(slice.Events, read.kind.partitions)
 	bytes := 0
-	for i := range slice.Events {
-		bytes += eventOverhead + eventBytes(&slice.Events[i])
+	for i := range parts {
+		bytes += parts[i].bytes
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	read.parts = parts
 	close(read.done)
 	if !slices.Contains(r.reads, read) {
 		return
 	}
 	r.count(read, bytes)
-	most := sharedBytesKept
+	kept, held := r.kept, r.held
 	if r.memory.scarce() {
-		most = scarceBytes
+		kept, held = scarceBytes, scarceBytes
 	}
 	r.reads = slices.DeleteFunc(r.reads, func(old *sharedRead) bool { return old == read && err != nil })
-	for len(r.reads) > 1 && (len(r.reads) > sharedReadsKept || r.bytes > most) {
+	for r.bytes > kept && r.dropTaken() {
+	}
+	for len(r.reads) > 1 && (len(r.reads) > sharedReadsKept || r.bytes > held) {
 		r.dropFirst()
 	}
 }
 
-// divide divides a read's events between the partitions. Each partition has separate memory, so that one that keeps its
-// events does not keep those of the others.
-func (read *sharedRead) divide(events []domain.Event) {
-	n := read.kind.partitions
-	if n == 0 {
-		read.parts = [][]domain.Event{events}
-		return
+// divide divides events between partitions; 0 means that they are not divided. Each part has separate memory, so that a
+// partition that keeps its events does not keep those of the others.
+func divide(events []domain.Event, partitions int) []readPart {
+	parts := make([]readPart, max(1, partitions))
+	if partitions == 0 {
+		parts[0].events = events
 	}
-	read.parts = make([][]domain.Event, n)
-	sizes := make([]int, n)
+	sizes := make([]int, len(parts))
 	for i := range events {
-		part := partitionOf(events[i].Stream, n)
-		read.parts[part] = append(read.parts[part], events[i])
-		sizes[part] += eventBytes(&events[i])
+		n := partitionOf(events[i].Stream, partitions)
+		if partitions > 0 {
+			parts[n].events = append(parts[n].events, events[i])
+		}
+		sizes[n] += eventBytes(&events[i])
+		parts[n].bytes += eventOverhead + eventBytes(&events[i])
 	}
-	for part, events := range read.parts {
-		block := make([]byte, 0, sizes[part])
+	if partitions == 0 {
+		return parts
+	}
+	for n, part := range parts {
+		block := make([]byte, 0, sizes[n])
 		separate := func(text []byte) []byte {
 			if text == nil {
 				return nil
@@ -223,16 +252,50 @@ func (read *sharedRead) divide(events []domain.Event) {
 			block = append(block, text...)
 			return block[begin:len(block):len(block)]
 		}
-		for i := range events {
-			events[i].Data, events[i].Metadata = separate(events[i].Data), separate(events[i].Metadata)
+		for i := range part.events {
+			part.events[i].Data, part.events[i].Metadata = separate(part.events[i].Data), separate(part.events[i].Metadata)
 		}
 	}
+	return parts
 }
 
-// after returns the events of a partition from a position on.
-func (read *sharedRead) after(at int64, partition int) []domain.Event {
-	events := read.parts[partition]
-	return events[sort.Search(len(events), func(i int) bool { return events[i].Position >= at }):]
+// eventsAfter returns the events of a finished read for a partition, from a position on. there is false if they were
+// dropped.
+func (r *sharedReads) eventsAfter(read *sharedRead, at int64, partition int) (events []domain.Event, there bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	part := &read.parts[partition]
+	return part.events[sort.Search(len(part.events), func(i int) bool { return part.events[i].Position >= at }):], !part.dropped
+}
+
+// take records that a partition has all events of its part of a read, which is the first to be dropped then: only the
+// same partition of another group may still want it.
+func (r *sharedReads) take(read *sharedRead, partition int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	read.parts[partition].taken = read.kind.partitions > 0
+}
+
+// dropTaken drops the parts that were taken of the read that was not used for the longest time and has any. It reports
+// whether there was one. r.mu must be held.
+func (r *sharedReads) dropTaken() bool {
+	for n, read := range r.reads {
+		left := read.bytes
+		for i := range read.parts {
+			if part := &read.parts[i]; part.taken && !part.dropped {
+				left -= part.bytes
+				*part = readPart{dropped: true}
+			}
+		}
+		if left < read.bytes {
+			r.count(read, left)
+			if left == 0 {
+				r.reads = slices.Delete(r.reads, n, n+1)
+			}
+			return true
+		}
+	}
+	return false
 }
 
 // count counts a read's memory. r.mu must be held.
