@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -27,9 +28,10 @@ const (
 )
 
 // sharedReads makes one read of a tenant's log do for many readers, and keeps the last reads in memory. The partitions
-// of a group share all reads of the events that their group selects, and each read is kept until all of them have taken
-// their parts, within bounds. If many groups are in use, they share reads of all new events. Otherwise 16 partitions would read the log 16 times, and a thousand groups each append a thousand times.
-// Other reads pass through. Methods may be called concurrently.
+// of a group share all reads of the events that their group selects, and a read is kept, within bounds, until all of them
+// have taken their parts. If many groups are in use, they share reads of all new events. Otherwise 16 partitions would
+// read the log 16 times, and a thousand groups each append a thousand times. Other reads pass through. Methods may be
+// called concurrently.
 type sharedReads struct {
 	log    *eventlog.Log
 	groups func() int    // number of the tenant's groups in use
@@ -41,7 +43,14 @@ type sharedReads struct {
 	mu     sync.Mutex
 	reads  []*sharedRead // used last comes last
 	bytes  int           // of reads
-	closed bool          // nothing is kept any longer
+	places map[readKind][]readPlace
+	closed bool // nothing is kept any longer
+}
+
+// readPlace is where a partition has asked for events last. The zero value means that it has never asked.
+type readPlace struct {
+	position int64
+	asked    time.Time
 }
 
 // memoryBudget counts the bytes of events that all groups of a process have in memory.
@@ -52,6 +61,9 @@ type memoryBudget struct {
 
 // scarce reports whether too much is in memory, so that readers must read only what they need next.
 func (m *memoryBudget) scarce() bool { return m.used.Load() > m.bound }
+
+// tight reports whether so much is in memory that only what is needed soon may be added.
+func (m *memoryBudget) tight() bool { return m.used.Load() > m.bound/2 }
 
 // readKind says which events of a range a shared read has, and how it divides them.
 type readKind struct {
@@ -76,13 +88,13 @@ type sharedRead struct {
 type readPart struct {
 	events  []domain.Event
 	bytes   int
-	taken   bool // a partition has read it to its end
-	dropped bool // it was taken, and its memory was needed
+	wanted  bool // its partition is about to take it
+	dropped bool
 }
 
 // read returns events of q in order, with the position up to which they are complete, which is at least q.From-1. If
-// there are partitions, it returns only events of the given one. It may also return events that q does not select by
-// category or type. head is where the caller's log ends.
+// there are partitions, it may also return events of others, and events that q does not select by category or type. head
+// is where the caller's log ends.
 func (r *sharedReads) read(ctx context.Context, tenant domain.TenantID, q domain.LogQuery, partition, partitions int, head int64) (slice domain.LogSlice, upTo int64, err error) {
 	wide := q
 	switch {
@@ -96,9 +108,10 @@ func (r *sharedReads) read(ctx context.Context, tenant domain.TenantID, q domain
 	// Finished reads that follow each other count as one, so that a reader that lags behind is given all at once.
 	for waited := false; at <= q.To && (!waited || at == q.From); {
 		wide.From = at
-		read, mine := r.findOrAdd(kind, wide, partition)
+		read, mine := r.findOrAdd(kind, wide, partition, q.From)
+		var events []domain.Event
 		if mine {
-			r.run(ctx, tenant, read, wide)
+			events = r.run(ctx, tenant, read, wide, partition)
 		}
 		waited = waited || mine
 		select {
@@ -120,14 +133,13 @@ func (r *sharedReads) read(ctx context.Context, tenant domain.TenantID, q domain
 		default:
 			return r.readAlone(ctx, tenant, q) // the other reader may have given up
 		}
-		events, there := r.eventsAfter(read, at, partition)
-		switch {
-		case there:
-		case at > q.From:
-			return slice, at - 1, nil
-		default:
-			return r.readAlone(ctx, tenant, q)
+		if !mine {
+			var there bool
+			if events, there = r.eventsOf(read, partition); !there {
+				continue // findOrAdd does not return it again
+			}
 		}
+		events = events[sort.Search(len(events), func(i int) bool { return events[i].Position >= at }):]
 		slice.RemovedTo = max(slice.RemovedTo, read.removed)
 		for _, e := range events {
 			if e.Position > q.To {
@@ -139,9 +151,6 @@ func (r *sharedReads) read(ctx context.Context, tenant domain.TenantID, q domain
 			}
 		}
 		at = max(at, min(read.upTo, q.To)+1)
-		if at > read.upTo {
-			r.take(read, partition)
-		}
 	}
 	return slice, at - 1, nil
 }
@@ -161,18 +170,43 @@ func completeTo(events []domain.Event, q domain.LogQuery) int64 {
 }
 
 // findOrAdd returns an existing read that has the first position of q for a partition, or a new one. If mine is set, the
-// caller must make the new read.
-func (r *sharedReads) findOrAdd(kind readKind, q domain.LogQuery, partition int) (read *sharedRead, mine bool) {
+// caller must make the new read. The partition has taken everything before the position taken.
+func (r *sharedReads) findOrAdd(kind readKind, q domain.LogQuery, partition int, taken int64) (read *sharedRead, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, read := range slices.Backward(r.reads) {
-		if read.kind == kind && read.from <= q.From && q.From <= read.reaches(r.events) && !(len(read.parts) > 0 && read.parts[partition].dropped) {
-			r.reads = append(slices.Delete(r.reads, i, i+1), read)
-			read.used = time.Now()
-			return read, false
+	now := time.Now()
+	if kind.partitions > 0 {
+		if r.places[kind] == nil {
+			if r.places == nil {
+				r.places = make(map[readKind][]readPlace)
+			}
+			r.places[kind] = make([]readPlace, kind.partitions)
+		}
+		r.places[kind][partition] = readPlace{taken, now}
+	}
+	found := -1
+	for i, read := range r.reads {
+		if read.kind != kind {
+			continue
+		}
+		if len(read.parts) > 0 {
+			part := &read.parts[partition]
+			part.wanted = part.wanted && read.upTo >= taken
+			if part.dropped {
+				continue
+			}
+		}
+		if read.from <= q.From && q.From <= read.reaches(r.events) {
+			found = i
 		}
 	}
-	read = &sharedRead{kind: kind, from: q.From, to: q.To, used: time.Now(), done: make(chan struct{})}
+	if found >= 0 {
+		read = r.reads[found]
+		r.reads = append(slices.Delete(r.reads, found, found+1), read)
+		read.used = now
+		return read, false
+	}
+	read = &sharedRead{kind: kind, from: q.From, to: q.To, used: now, done: make(chan struct{})}
 	if !r.closed {
 		r.reads = append(r.reads, read)
 	}
@@ -190,8 +224,8 @@ func (read *sharedRead) reaches(limit int) int64 {
 	}
 }
 
-// run makes a read, and keeps it unless it fails.
-func (r *sharedReads) run(ctx context.Context, tenant domain.TenantID, read *sharedRead, q domain.LogQuery) {
+// run makes a read, keeps it unless it fails, and returns the events of a partition.
+func (r *sharedReads) run(ctx context.Context, tenant domain.TenantID, read *sharedRead, q domain.LogQuery, partition int) []domain.Event {
 	q.Limit, q.MaxBytes = r.events, sharedBytes
 	if r.memory.scarce() {
 		q.MaxBytes = scarceBytes
@@ -199,24 +233,42 @@ func (r *sharedReads) run(ctx context.Context, tenant domain.TenantID, read *sha
 	slice, err := r.log.LogSlice(ctx, tenant, q)
 	read.upTo, read.removed, read.err = completeTo(slice.Events, q), slice.RemovedTo, err
 	parts := divide(slice.Events, read.kind.partitions)
-	bytes := 0
+	events, bytes := parts[partition].events, 0
 	for i := range parts {
 		bytes += parts[i].bytes
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for i, place := range r.places[read.kind] {
+		parts[i].wanted = place.position <= read.upTo && time.Since(place.asked) < sharedFor
+	}
 	read.parts = parts
 	close(read.done)
 	if !slices.Contains(r.reads, read) {
-		return
+		return events
 	}
 	r.count(read, bytes)
-	kept, held := r.kept, r.held
-	if r.memory.scarce() {
-		kept, held = scarceBytes, scarceBytes
-	}
 	r.reads = slices.DeleteFunc(r.reads, func(old *sharedRead) bool { return old == read && err != nil })
-	for r.bytes > kept && r.dropTaken() {
+	r.shrink(read)
+	return events
+}
+
+// shrink drops what is too much: first parts that are not wanted, except of the newest read, then whole reads, of each
+// those that were not used for the longest time. r.mu must be held.
+func (r *sharedReads) shrink(newest *sharedRead) {
+	kept, held := r.kept, r.held
+	switch {
+	case r.memory.scarce():
+		kept, held = scarceBytes, scarceBytes
+	case r.memory.tight():
+		held = kept
+	}
+	for i := 0; i < len(r.reads) && (len(r.reads) > sharedReadsKept || r.bytes > kept); {
+		if r.reads[i] == newest || r.dropUnwanted(r.reads[i]) {
+			i++
+		} else {
+			r.reads = slices.Delete(r.reads, i, i+1)
+		}
 	}
 	for len(r.reads) > 1 && (len(r.reads) > sharedReadsKept || r.bytes > held) {
 		r.dropFirst()
@@ -259,43 +311,29 @@ func divide(events []domain.Event, partitions int) []readPart {
 	return parts
 }
 
-// eventsAfter returns the events of a finished read for a partition, from a position on. there is false if they were
-// dropped.
-func (r *sharedReads) eventsAfter(read *sharedRead, at int64, partition int) (events []domain.Event, there bool) {
+// eventsOf returns the events of a finished read for a partition. there is false if they were dropped.
+func (r *sharedReads) eventsOf(read *sharedRead, partition int) (events []domain.Event, there bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	part := &read.parts[partition]
-	return part.events[sort.Search(len(part.events), func(i int) bool { return part.events[i].Position >= at }):], !part.dropped
+	part := read.parts[partition]
+	return part.events, !part.dropped
 }
 
-// take records that a partition has all events of its part of a read, which is the first to be dropped then: only the
-// same partition of another group may still want it.
-func (r *sharedReads) take(read *sharedRead, partition int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	read.parts[partition].taken = read.kind.partitions > 0
-}
-
-// dropTaken drops the parts that were taken of the read that was not used for the longest time and has any. It reports
-// whether there was one. r.mu must be held.
-func (r *sharedReads) dropTaken() bool {
-	for n, read := range r.reads {
-		left := read.bytes
-		for i := range read.parts {
-			if part := &read.parts[i]; part.taken && !part.dropped {
-				left -= part.bytes
-				*part = readPart{dropped: true}
-			}
-		}
-		if left < read.bytes {
-			r.count(read, left)
-			if left == 0 {
-				r.reads = slices.Delete(r.reads, n, n+1)
-			}
-			return true
+// dropUnwanted drops the parts of a read that are not wanted. It reports whether anything is left, as in a read that is
+// still being made. r.mu must be held.
+func (r *sharedReads) dropUnwanted(read *sharedRead) (left bool) {
+	bytes := read.bytes
+	for i := range read.parts {
+		switch part := &read.parts[i]; {
+		case part.wanted:
+			left = true
+		case part.bytes > 0:
+			bytes -= part.bytes
+			*part = readPart{dropped: true}
 		}
 	}
-	return false
+	r.count(read, bytes)
+	return left || len(read.parts) == 0
 }
 
 // count counts a read's memory. r.mu must be held.
@@ -318,6 +356,9 @@ func (r *sharedReads) dropUnused(now time.Time) {
 	for len(r.reads) > 0 && now.Sub(r.reads[0].used) > sharedFor {
 		r.dropFirst()
 	}
+	maps.DeleteFunc(r.places, func(_ readKind, places []readPlace) bool {
+		return !slices.ContainsFunc(places, func(place readPlace) bool { return now.Sub(place.asked) <= sharedFor })
+	})
 }
 
 // close drops all reads. From then on, none is kept.

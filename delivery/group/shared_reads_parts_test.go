@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/manifold-es/manifold/domain"
 )
 
 // A partition that lags behind finds its part of a shared read, also when the others have taken theirs, whose memory was
-// needed. It is read again only for a partition that has taken it.
+// needed, and even if nothing is in it. It is read again only for a partition that has taken it.
 func TestSharedReadsKeepPartsForPartitionsBehind(t *testing.T) {
 	t.Parallel()
 	const events, partitions = 60, 3
@@ -24,42 +25,46 @@ func TestSharedReadsKeepPartsForPartitionsBehind(t *testing.T) {
 	if _, err := log.Append(t.Context(), tenant, request); err != nil {
 		t.Fatal(err)
 	}
-	shared := &sharedReads{log: log, groups: func() int { return 1 }, memory: &memoryBudget{bound: 1 << 20}, events: 10, held: math.MaxInt}
-	read := func(partition int) (found int) {
-		for from := int64(1); from <= events; {
-			slice, upTo, err := shared.read(t.Context(), tenant, domain.LogQuery{From: from, To: events, Limit: 1000, MaxBytes: 1 << 20}, partition, partitions, events)
-			if err != nil {
-				t.Fatal(err)
+	for _, each := range []int{1, 2, 10} { // events of a read
+		kind, behind := readKind{partitions: partitions}, readPlace{1, time.Now().Add(time.Hour)}
+		shared := &sharedReads{
+			log: log, groups: func() int { return 1 }, memory: &memoryBudget{bound: 1 << 20}, events: each, held: math.MaxInt,
+			places: map[readKind][]readPlace{kind: {{}, behind, behind}},
+		}
+		read := func(partition int) (found int) {
+			for from := int64(1); from <= events; {
+				slice, upTo, err := shared.read(t.Context(), tenant, domain.LogQuery{From: from, To: events, Limit: 3, MaxBytes: 1 << 20}, partition, partitions, events)
+				if err != nil {
+					t.Fatal(err)
+				}
+				found += len(slice.Events)
+				from = upTo + 1
 			}
-			found += len(slice.Events)
-			from = upTo + 1
+			return found
 		}
-		return found
-	}
-	mine := func(partition int) (reads int) {
-		for from := int64(1); from <= events; from += 10 {
-			before := len(shared.reads)
-			if _, mine := shared.findOrAdd(readKind{partitions: partitions}, domain.LogQuery{From: from, To: events}, partition); mine {
-				reads++
-				shared.reads = shared.reads[:before]
+		again := func(partition int) (reads int) {
+			for from := int64(1); from <= events; from += int64(each) {
+				before := len(shared.reads)
+				if _, mine := shared.findOrAdd(kind, domain.LogQuery{From: from, To: events}, partition, 1); mine {
+					reads++
+					shared.reads = shared.reads[:before]
+				}
+			}
+			return reads
+		}
+		for partition := range partitions {
+			if n := again(partition); partition > 0 && n > 0 {
+				t.Errorf("with %d events in each read, partition %d must read %d times, though it has taken nothing", each, partition, n)
+			}
+			if n := read(partition); n != of[partition] {
+				t.Fatalf("with %d events in each read, partition %d has %d events; want %d", each, partition, n, of[partition])
+			}
+			if n := again(partition); partition == 0 && n == 0 {
+				t.Errorf("with %d events in each read, nothing of what was taken is dropped", each)
 			}
 		}
-		return reads
-	}
-	for partition := range partitions {
-		if partition > 0 {
-			if n := mine(partition); n > 0 {
-				t.Errorf("partition %d, of which nothing was taken, must make %d reads", partition, n)
-			}
+		if n := read(0); n != of[0] {
+			t.Errorf("with %d events in each read, partition 0 has %d events when it reads again; want %d", each, n, of[0])
 		}
-		if n := read(partition); n != of[partition] {
-			t.Fatalf("partition %d has %d events; want %d", partition, n, of[partition])
-		}
-		if n := mine(partition); partition == 0 && n == 0 {
-			t.Error("nothing of what was taken is dropped")
-		}
-	}
-	if n := read(0); n != of[0] {
-		t.Errorf("partition 0 has %d events when it reads again; want %d", n, of[0])
 	}
 }
