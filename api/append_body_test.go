@@ -273,8 +273,9 @@ func drawReceive(t *rapid.T) any {
 			request["ack"] = ids
 		}
 	}
-	switch field := rapid.SampledFrom([]string{"batch", "wait", "memberId", "ack", "colour"}).Draw(t, "field"); rapid.IntRange(0, 5).Draw(t, "change of the receive") {
+	switch rapid.IntRange(0, 5).Draw(t, "change of the receive") {
 	case 0:
+		field := rapid.SampledFrom([]string{"batch", "wait", "memberId", "ack", "colour"}).Draw(t, "field")
 		request[field] = strange.Draw(t, "value")
 	case 1:
 		return strange.Draw(t, "receive")

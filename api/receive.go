@@ -44,7 +44,7 @@ func (s *Server) receive(c echo.Context, caller access.Caller) error {
 		return err
 	}
 	// While it waits, it needs neither the body nor its share of the tenant's room for bodies.
-	_ = request.Body.Close()
+	request.Body.Close() //nolint:errcheck // it is in memory
 	request.Body = http.NoBody
 	ctx := request.Context()
 	if err := caller.AllowOwnGroup(ctx, s.config.Groups, name, auth.ScopeEventsConsume); err != nil {
@@ -115,7 +115,8 @@ func receiveOf(request *http.Request) (group.Receive, error) {
 	wanted, err := wire.DecodeReceive(body)
 	wanted.Search = receiveSearch
 	if err == nil && len(wanted.Ack) > 0 && wire.Accepts(request, cloudevents.BatchType) {
-		err = domain.Errorf(domain.CodeInvalidRequest, "ack", "a batch of CloudEvents cannot report outcomes; acknowledge separately, or accept application/json")
+		err = domain.Errorf(domain.CodeInvalidRequest, "ack",
+			"a batch of CloudEvents cannot report outcomes; acknowledge separately, or accept application/json")
 	}
 	return wanted, err
 }
@@ -126,9 +127,11 @@ const receiveSearch = 2 * time.Second
 // headerSearching carries the field searching for a batch of CloudEvents, which has no place for it in the body.
 const headerSearching = "Manifold-Searching"
 
-// waitForDeliveries acknowledges, and waits for events. When the process is about to stop, it returns none, early; as it
-// is unknown then whether an event is due, it says that it is searching.
-func (s *Server) waitForDeliveries(ctx context.Context, caller access.Caller, name string, wanted group.Receive) (group.Received, error) {
+// waitForDeliveries acknowledges, and waits for events. If the process is about to stop, it returns early and without
+// events, and reports that it is still searching, because it is unknown whether an event is due.
+func (s *Server) waitForDeliveries(
+	ctx context.Context, caller access.Caller, name string, wanted group.Receive,
+) (group.Received, error) {
 	begin := time.Now()
 	waiting, release := s.ending.Until(ctx)
 	defer release()

@@ -18,9 +18,11 @@ type DeliveryEncoder struct {
 	text     []byte
 }
 
-// Deliveries appends the whole answer of a receive, with the outcomes of its acknowledgements. partitions means that the
-// group has partitions.
-func (e *DeliveryEncoder) Deliveries(b []byte, received *group.Received, acked []domain.Attempt, partitions bool) []byte {
+// Deliveries appends the whole answer of a receive that was to acknowledge acked. partitions means that the group has
+// partitions.
+func (e *DeliveryEncoder) Deliveries(
+	b []byte, received *group.Received, acked []domain.Attempt, partitions bool,
+) []byte {
 	b = append(b, `{"deliveries":[`...)
 	for i := range received.Deliveries {
 		if i > 0 {

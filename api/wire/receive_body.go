@@ -61,7 +61,8 @@ func (d *bodyReader) readNumber(least, most float64) (float64, error) {
 	case err != nil:
 		return 0, domain.Errorf(domain.CodeInvalidRequest, "", "it must be a number")
 	case number < least || number > most:
-		return 0, domain.Errorf(domain.CodeInvalidRequest, "", "it is %s; it must be from %g to %g", domain.Clip(string(raw), 40), least, most)
+		return 0, domain.Errorf(domain.CodeInvalidRequest, "",
+			"it is %s; it must be from %g to %g", domain.Clip(string(raw), 40), least, most)
 	}
 	return number, nil
 }

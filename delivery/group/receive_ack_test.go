@@ -119,6 +119,37 @@ func TestMembersReceiveAcknowledges(t *testing.T) {
 	}
 }
 
+// saving returns the groups of another process, whose first step, a receive of one event of g, is being saved. release
+// lets it end, and waits for the receive.
+func (b groupBench) saving(t *testing.T) (groups *group.Groups, release func()) {
+	t.Helper()
+	s, network := b.through(t)
+	holding, released := make(chan struct{}), make(chan struct{})
+	hold := sync.OnceFunc(func() {
+		close(holding)
+		<-released
+	})
+	network.Before("manifold_save_ledger", func() bool {
+		hold()
+		return true
+	})
+	groups = groupsOf(s)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := groups.Receive(context.Background(), b.tenant, "g", group.Receive{Batch: 1})
+		ended <- err
+	}()
+	tablestest.Receive(t, holding, "the first save")
+	release = sync.OnceFunc(func() {
+		close(released)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(release)
+	return groups, release
+}
+
 // If the acknowledgements cannot be queued, the receive does not wait either, and leases nothing.
 func TestReceiveWithoutRoomForItsAnswer(t *testing.T) {
 	t.Parallel()
@@ -126,31 +157,14 @@ func TestReceiveWithoutRoomForItsAnswer(t *testing.T) {
 	b.append(t, "order-1", "order-2", "order-3")
 	b.put(t, "g", domain.GroupDefinition{})
 	given := b.receive(t, "g", 1)
-	s, network := b.through(t)
-	holding, release := make(chan struct{}), make(chan struct{})
-	hold := sync.OnceFunc(func() {
-		close(holding)
-		<-release
-	})
-	network.Before("manifold_save_ledger", func() bool {
-		hold()
-		return true
-	})
-	groups := groupsOf(s)
+	groups, release := b.saving(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	saving := make(chan error, 1)
-	go func() {
-		_, err := groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: 1})
-		saving <- err
-	}()
-	tablestest.Receive(t, holding, "the first save")
 	for range group.MaxWaiting {
 		go groups.Ack(ctx, b.tenant, "g", attempts(given...)) //nolint:errcheck // they only wait
 	}
 	for began := time.Now(); groups.AnswersWaiting(b.tenant, "g") < group.MaxWaiting; {
 		if time.Since(began) > tablestest.Patience {
-			close(release)
 			t.Fatal("the answers do not wait")
 		}
 		pause(t)
@@ -161,8 +175,7 @@ func TestReceiveWithoutRoomForItsAnswer(t *testing.T) {
 		t.Errorf("%d receives wait", waiting)
 	}
 	cancel()
-	close(release)
-	tablestest.Must(t, <-saving)
+	release()
 	mustPositions(t, b.mustPoll(t, groups, group.Receive{}), 3)
 }
 
@@ -173,23 +186,7 @@ func TestReceiveAcknowledgesThoughItsContextEnds(t *testing.T) {
 	b.append(t, "order-1", "order-2", "order-3")
 	b.put(t, "g", domain.GroupDefinition{})
 	given := b.receive(t, "g", 1)
-	s, network := b.through(t)
-	holding, release := make(chan struct{}), make(chan struct{})
-	hold := sync.OnceFunc(func() {
-		close(holding)
-		<-release
-	})
-	network.Before("manifold_save_ledger", func() bool {
-		hold()
-		return true
-	})
-	groups := groupsOf(s)
-	saving := make(chan error, 1)
-	go func() {
-		_, err := groups.Receive(t.Context(), b.tenant, "g", group.Receive{Batch: 1})
-		saving <- err
-	}()
-	tablestest.Receive(t, holding, "the first save")
+	groups, release := b.saving(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	type result struct {
 		received group.Received
@@ -202,19 +199,15 @@ func TestReceiveAcknowledgesThoughItsContextEnds(t *testing.T) {
 	}()
 	for began := time.Now(); groups.AnswersWaiting(b.tenant, "g") == 0; {
 		if time.Since(began) > tablestest.Patience {
-			close(release)
 			t.Fatal("the answer does not wait")
 		}
 		pause(t)
 	}
 	cancel()
-	close(release)
+	release()
 	got := tablestest.Receive(t, answer, "the receive")
 	if got.err == nil || len(got.received.Deliveries) > 0 || !slices.Equal(got.received.Outcomes, []domain.Outcome{domain.OutcomeDone}) {
 		t.Fatalf("it returns %+v, %v", got.received, got.err)
 	}
-	tablestest.Must(t, <-saving)
-	if status := b.status(t, "g"); status.InFlight != 1 {
-		t.Errorf("%d events are in flight", status.InFlight)
-	}
+	b.mustPoll(t, b.groups, group.Receive{Ack: attempts(given...)}, domain.OutcomeNotInFlight)
 }

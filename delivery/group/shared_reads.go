@@ -21,8 +21,8 @@ const (
 	sharedEvents     = 2000    // per read
 	sharedBytes      = 1 << 20 // per read
 	sharedReadsKept  = 128
-	sharedBytesKept  = 8 << 20          // from here on, what partitions have taken is dropped
-	sharedBytesHeld  = 32 << 20         // from here on, also what partitions that lag behind have not taken
+	sharedBytesKept  = 8 << 20          // beyond this, parts that no partition is about to take are dropped
+	sharedBytesHeld  = 32 << 20         // beyond this, whole reads are dropped
 	sharedFor        = 10 * time.Second // until an unused read is dropped
 	eventOverhead    = 256              // bytes of an event besides its data and metadata, approximately
 )
@@ -37,8 +37,8 @@ type sharedReads struct {
 	groups func() int    // number of the tenant's groups in use
 	memory *memoryBudget // of all tenants
 	events int           // sharedEvents, except in tests
-	kept   int           // sharedBytesKept, except in tests
-	held   int           // sharedBytesHeld, except in tests
+	kept   int           // bytes; sharedBytesKept, except in tests
+	held   int           // bytes; sharedBytesHeld, except in tests
 
 	mu     sync.Mutex
 	reads  []*sharedRead // used last comes last
@@ -253,8 +253,8 @@ func (r *sharedReads) run(ctx context.Context, tenant domain.TenantID, read *sha
 	return events
 }
 
-// shrink drops what is too much: first parts that are not wanted, except of the newest read, then whole reads, of each
-// those that were not used for the longest time. r.mu must be held.
+// shrink drops what exceeds the bounds: first parts that are not wanted, except those of the newest read, then whole
+// reads. It begins with the reads that were used least recently. r.mu must be held.
 func (r *sharedReads) shrink(newest *sharedRead) {
 	kept, held := r.kept, r.held
 	switch {
