@@ -41,7 +41,7 @@ type service struct {
 func (s *service) url() string { return "http://" + s.process.Address() }
 
 // start starts a service, or starts it again at its address.
-func (s *service) start(t *testing.T) {
+func (s *service) start(t testing.TB) {
 	t.Helper()
 	var err error
 	if s.process, err = manifold.Start(t.Context(), s.config, slog.New(slog.DiscardHandler)); err != nil {
@@ -50,7 +50,7 @@ func (s *service) start(t *testing.T) {
 	s.config.Listen = s.process.Address()
 }
 
-func (s *service) stop(t *testing.T) {
+func (s *service) stop(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -59,7 +59,7 @@ func (s *service) stop(t *testing.T) {
 	}
 }
 
-func newService(t *testing.T) *service {
+func newService(t testing.TB) *service {
 	t.Helper()
 	db := pgtest.Database(t)
 	s := &service{config: config.Default()}
@@ -84,7 +84,7 @@ func newService(t *testing.T) *service {
 }
 
 // newClient returns a client whose connections close with the test.
-func newClient(t *testing.T, url string, options ...client.ClientOption) *client.Client {
+func newClient(t testing.TB, url string, options ...client.ClientOption) *client.Client {
 	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -95,7 +95,7 @@ func newClient(t *testing.T, url string, options ...client.ClientOption) *client
 	return c
 }
 
-func read[T any](t *testing.T) func(*http.Response, error) T {
+func read[T any](t testing.TB) func(*http.Response, error) T {
 	return func(response *http.Response, err error) T {
 		t.Helper()
 		answer, err := client.Read[T](response, err)
@@ -443,6 +443,85 @@ func TestAConsumerGivesUpHandlersThatTakeTooLong(t *testing.T) {
 	if problem, ok := errors.AsType[*client.ProblemError](err); !ok || problem.Code != "not-found" {
 		t.Errorf("a missing group gives %v", err)
 	}
+}
+
+// Handlers that return before the next receive are acknowledged by it. If it fails, or a handler returns while it waits,
+// their events are acknowledged separately.
+func TestAConsumerAcknowledgesInItsNextReceive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		var asked []string
+		given := 0
+		deliver := func(count int) client.Deliveries {
+			deliveries := make([]client.Delivery, count)
+			for i := range deliveries {
+				given++
+				deliveries[i] = client.Delivery{
+					Event: client.Event{Id: fmt.Sprint(given)}, Attempt: 1, AckDeadline: time.Now().Add(time.Hour),
+				}
+			}
+			return client.Deliveries{Deliveries: deliveries}
+		}
+		service := doer(func(request *http.Request) (*http.Response, error) {
+			var body struct {
+				Batch    int
+				Ack, Ids []client.Attempt
+			}
+			if err := json.NewDecoder(request.Body).Decode(&body); err != nil {
+				t.Error(err)
+			}
+			call := request.URL.Path[strings.LastIndex(request.URL.Path, "/")+1:]
+			mu.Lock()
+			defer mu.Unlock()
+			if call == "receive" {
+				asked = append(asked, fmt.Sprintf("receive %d, ack %d", body.Batch, len(body.Ack)))
+			}
+			for range body.Ids {
+				asked = append(asked, call)
+			}
+			status, answer := http.StatusOK, any(client.Answers{})
+			switch {
+			case call != "receive":
+			case len(body.Ack) == 3:
+				status, answer = http.StatusInternalServerError, client.Problem{Status: 500, Code: "internal"}
+			case given == 0:
+				answer = deliver(3)
+			case given == 3:
+				answer = deliver(2)
+			default:
+				mu.Unlock()
+				<-ctx.Done()
+				mu.Lock()
+				return nil, context.Cause(ctx)
+			}
+			recorder := httptest.NewRecorder()
+			recorder.Header().Set("Content-Type", "application/json")
+			recorder.WriteHeader(status)
+			if err := json.NewEncoder(recorder).Encode(answer); err != nil {
+				t.Error(err)
+			}
+			return recorder.Result(), nil
+		})
+		c, err := client.NewClient("http://service", client.WithHTTPClient(service))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.Consume(ctx, "work", func(_ context.Context, delivery client.Delivery) error {
+			if delivery.Event.Id == "5" {
+				<-time.After(time.Second)
+				time.AfterFunc(time.Second, stop)
+			}
+			return nil
+		}, client.ConsumeOptions{})
+		want := []string{
+			"receive 10, ack 0", "receive 10, ack 3", "ack", "ack", "ack", "receive 10, ack 0", "receive 9, ack 1", "ack", "ack",
+		}
+		if err != nil || !slices.Equal(asked, want) {
+			t.Errorf("%v; it asked for %q, want %q", err, asked, want)
+		}
+	})
 }
 
 // A service whose answers do not come cannot keep a consumer from stopping.

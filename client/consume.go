@@ -55,6 +55,7 @@ const (
 	longPoll    = 20 * time.Second       // how long a request waits for events
 	heartbeats  = 15 * time.Second       // a member gives a sign of life so often
 	renewals    = 200 * time.Millisecond // how often a consumer looks for leases to extend
+	gathers     = time.Millisecond       // how long a consumer waits for running handlers before it receives more
 	mostAnswers = 1000                   // in a request
 
 	patience        = 30 * time.Second // how long a call may take, with its retries
@@ -73,7 +74,8 @@ var errStopped = errors.New(stopReason)
 // until running handlers have returned and their events are settled, and returns nil. If the service refuses the
 // consumer, for example because the group was removed, it returns the *ProblemError.
 //
-// While handlers run, their leases are extended. Several consumers may share a group.
+// While handlers run, their leases are extended. Several consumers may share a group. Events whose handlers return before
+// the next request for events is sent are acknowledged by it, others in requests between.
 func (c *Client) Consume(ctx context.Context, group string, handler Handler, options ConsumeOptions) error {
 	k := &consumer{
 		client: c.withRetries(), group: group, handler: handler, options: options,
@@ -114,9 +116,11 @@ type consumer struct {
 	freed    chan struct{} // a handler has ended
 	answers  chan answer
 
-	mu       sync.Mutex
-	running  map[Attempt]*lease
-	memberID string
+	mu        sync.Mutex
+	running   map[Attempt]*lease
+	gathering bool      // the next request for events is about to be sent, and takes acknowledgements
+	handled   []Attempt // those to acknowledge in it
+	memberID  string
 }
 
 // lease is the right to handle an event, until its deadline.
@@ -134,19 +138,9 @@ type answer struct {
 
 // receive receives events until ctx ends, or the service refuses. Handlers get a context from rest.
 func (k *consumer) receive(ctx, rest context.Context) error {
-	concurrency := min(1000, cmp.Or(k.options.Concurrency, 10))
+	defer func() { k.answerHandled(k.stopGathering()) }()
 	for failures := 1; ctx.Err() == nil; {
-		k.mu.Lock()
-		free := concurrency - len(k.running)
-		k.mu.Unlock()
-		if free <= 0 {
-			select {
-			case <-k.freed:
-			case <-ctx.Done():
-			}
-			continue
-		}
-		err := k.receiveOnce(ctx, rest, free)
+		err := k.receiveOnce(ctx, rest)
 		if err == nil {
 			failures = 1
 			continue
@@ -167,6 +161,51 @@ func (k *consumer) receive(ctx, rest context.Context) error {
 	return nil
 }
 
+// vacancy waits until a handler may begin, and up to a millisecond longer while others run: handlers that take less share
+// the next request. It returns how many may begin, 0 if ctx has ended.
+func (k *consumer) vacancy(ctx context.Context) int {
+	concurrency := min(1000, cmp.Or(k.options.Concurrency, 10))
+	k.mu.Lock()
+	k.gathering = true
+	k.mu.Unlock()
+	var gathered <-chan time.Time
+	for late := false; ; {
+		k.mu.Lock()
+		free := concurrency - len(k.running)
+		k.mu.Unlock()
+		if free == concurrency || free > 0 && late {
+			return free
+		}
+		if free > 0 && gathered == nil {
+			gathered = time.After(gathers)
+		}
+		select {
+		case <-k.freed:
+		case <-gathered:
+			late = true
+		case <-ctx.Done():
+			return 0
+		}
+	}
+}
+
+// stopGathering returns the events to acknowledge in the request that is sent now. Handlers that return later are answered
+// separately.
+func (k *consumer) stopGathering() []Attempt {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	handled := k.handled
+	k.handled, k.gathering = nil, false
+	return handled
+}
+
+// answerHandled acknowledges events separately.
+func (k *consumer) answerHandled(handled []Attempt) {
+	for _, attempt := range handled {
+		k.answers <- answer{attempt, nil}
+	}
+}
+
 // forgetMember reports whether the error may mean that the member was removed, for its silence. It joins again then.
 func (k *consumer) forgetMember(problem *ProblemError) bool {
 	k.mu.Lock()
@@ -178,25 +217,34 @@ func (k *consumer) forgetMember(problem *ProblemError) bool {
 	return removed
 }
 
-func (k *consumer) receiveOnce(ctx, rest context.Context, free int) error {
+func (k *consumer) receiveOnce(ctx, rest context.Context) error {
 	member, err := k.member(ctx)
 	if err != nil {
 		return err
 	}
+	free := k.vacancy(ctx)
+	if free == 0 {
+		return nil
+	}
 	call, cancel := context.WithTimeout(ctx, longPoll+patience)
 	defer cancel()
-	response, err := k.client.Receive(call, k.group, Receive{Batch: free, Wait: longPoll.Seconds(), MemberId: member})
+	request := Receive{Batch: free, Wait: longPoll.Seconds(), MemberId: member, Ack: k.stopGathering()}
+	response, err := k.client.Receive(call, k.group, request)
 	var sent time.Time
 	if err == nil {
 		sent, _ = http.ParseTime(response.Header.Get("Date"))
 	}
 	got, err := Read[Deliveries](response, err)
 	if err != nil {
+		k.answerHandled(request.Ack)
 		return err
 	}
 	if sent.IsZero() {
 		sent = time.Now()
 	}
+	k.mu.Lock()
+	k.gathering = true
+	k.mu.Unlock()
 	for _, delivery := range got.Deliveries {
 		long := leaseLength(delivery.AckDeadline, sent)
 		attempt := Attempt{Id: delivery.Event.Id, Attempt: delivery.Attempt}
@@ -264,20 +312,25 @@ func (k *consumer) handle(ctx context.Context, delivery Delivery, attempt Attemp
 // settle ends a lease and answers its event, unless that was done before. It cancels the handler's context with a
 // cause.
 func (k *consumer) settle(attempt Attempt, as *settlement, cause error) {
-	if held := k.end(attempt, cause); held {
+	k.mu.Lock()
+	held := k.end(attempt, cause)
+	later := held && as == nil && k.gathering
+	if later {
+		k.handled = append(k.handled, attempt)
+	}
+	k.mu.Unlock()
+	if held && !later {
 		k.answers <- answer{attempt, as}
 	}
 }
 
-// end ends a lease. It reports whether the consumer had it.
+// end ends a lease. It reports whether the consumer had it. The caller has locked mu.
 func (k *consumer) end(attempt Attempt, cause error) bool {
-	k.mu.Lock()
 	held, ok := k.running[attempt]
-	delete(k.running, attempt)
-	k.mu.Unlock()
 	if !ok {
 		return false
 	}
+	delete(k.running, attempt)
 	held.cancel(cause)
 	select {
 	case k.freed <- struct{}{}:
@@ -387,6 +440,8 @@ func (k *consumer) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for _, result := range got.Results {
 		if result.Outcome != "done" {
 			k.end(Attempt{Id: result.Id, Attempt: result.Attempt}, errors.New("the lease was lost: "+result.Outcome))

@@ -1,4 +1,5 @@
 import {
+  type Attempt,
   type Command,
   type CommandOutcome,
   type Document,
@@ -208,14 +209,15 @@ export class Client extends Operations {
   /** Starts a consumer of a group, which calls the handler for each event until it is stopped. */
   consume<E extends Event = Event>(group: string, handler: Handler<E>, options: ConsumeOptions = {}): Consumer {
     const calls = {
-      receive: async (batch: number, memberId: string | undefined, signal: AbortSignal) => {
-        const deliveries = await this.receive(group, { batch, wait: longPoll, ...(memberId === undefined ? {} : { memberId }) }, { signal });
+      receive: async (batch: number, ack: Attempt[], memberId: string | undefined, signal: AbortSignal) => {
+        const wanted = { batch, wait: longPoll, ...(ack.length > 0 ? { ack } : {}), ...(memberId === undefined ? {} : { memberId }) };
+        const deliveries = await this.receive(group, wanted, { signal });
         const sentAt = Date.parse(responseOf(deliveries)?.headers.get("Date") ?? "");
         return { deliveries, sentAt: Number.isNaN(sentAt) ? undefined : sentAt };
       },
-      ack: (ids: Array<{ id: string; attempt: number }>) => this.ackEvents(group, { ids }),
+      ack: (ids: Attempt[]) => this.ackEvents(group, { ids }),
       nack: (body: Parameters<Client["nackEvents"]>[1]) => this.nackEvents(group, body),
-      extend: (ids: Array<{ id: string; attempt: number }>) => this.extendEvents(group, { ids }),
+      extend: (ids: Attempt[]) => this.extendEvents(group, { ids }),
       join: async (label: string, signal: AbortSignal) => (await this.joinSubscription(group, { label }, { signal })).memberId,
       heartbeat: (memberId: string) => this.heartbeatSubscription(group, memberId),
       leave: (memberId: string) => this.leaveSubscription(group, memberId),

@@ -46,7 +46,7 @@ export interface ConsumeOptions {
 
 /** What a consumer asks of the service. Each call rejects when its retries are used up. */
 export interface GroupCalls {
-  receive(batch: number, memberId: string | undefined, signal: AbortSignal): Promise<{ deliveries: Deliveries; sentAt: number | undefined }>;
+  receive(batch: number, ack: Attempt[], memberId: string | undefined, signal: AbortSignal): Promise<{ deliveries: Deliveries; sentAt: number | undefined }>;
   ack(ids: Attempt[]): Promise<Answers>;
   nack(body: Nack): Promise<Answers>;
   extend(ids: Attempt[]): Promise<Answers>;
@@ -57,6 +57,9 @@ export interface GroupCalls {
 
 /** A member that does not receive has to give a sign of life so often, in milliseconds. */
 const heartbeats = 15_000;
+
+/** How long a consumer waits for running handlers before it receives more, in milliseconds. */
+const gathers = 1;
 
 /** How many events one answer settles. */
 const mostAnswers = 1000;
@@ -73,8 +76,9 @@ interface Running {
 }
 
 /**
- * Receives events of a group, and calls a handler for each. While handlers run, their leases are extended. Created by
- * {@link Client.consume}, which starts it.
+ * Receives events of a group, and calls a handler for each. While handlers run, their leases are extended. Events whose
+ * handlers return before the next request for events is sent are acknowledged by it, others in requests between. Created
+ * by {@link Client.consume}, which starts it.
  */
 export class Consumer {
   /**
@@ -91,6 +95,9 @@ export class Consumer {
   readonly #running = new Map<string, Running>();
   readonly #settled: Array<{ attempt: Attempt; as: Settlement | undefined }> = [];
   #flushing: Promise<void> | undefined;
+  /** The next request for events is about to be sent, and takes the acknowledgements of `#handled`. */
+  #gathering = false;
+  #handled: Attempt[] = [];
   #renewal: ReturnType<typeof setTimeout> | undefined;
   #freed: () => void = () => {};
 
@@ -131,13 +138,11 @@ export class Consumer {
           if (this.#options.member !== undefined && memberId === undefined) {
             memberId = await this.#calls.join(this.#options.member, signal);
           }
-          const free = Math.min(1000, this.#options.concurrency ?? 10) - this.#running.size;
-          if (free <= 0) {
-            await this.#wait(signal);
-            continue;
-          }
-          const { deliveries, sentAt } = await this.#calls.receive(free, memberId, signal);
+          const free = await this.#vacancy(signal);
+          if (signal.aborted) break;
+          const { deliveries, sentAt } = await this.#receive(free, memberId, signal);
           failures = 0;
+          this.#gathering = true;
           for (const delivery of deliveries.deliveries) void this.#handle(delivery, sentAt);
         } catch (error) {
           if (signal.aborted) break;
@@ -155,12 +160,51 @@ export class Consumer {
       this.#stopping.abort(error);
       throw error;
     } finally {
+      this.#answer(this.#stopGathering());
       while (this.#running.size > 0) await this.#wait();
       clearTimeout(this.#renewal);
       while (this.#flushing) await this.#flushing;
       clearInterval(beat);
       if (memberId !== undefined) await this.#calls.leave(memberId).catch((error) => this.#report(error));
     }
+  }
+
+  /**
+   * Waits until a handler may begin, and up to a millisecond longer while others run: handlers that take less share the next
+   * request. Returns how many may begin, unless the signal was aborted.
+   */
+  async #vacancy(signal: AbortSignal): Promise<number> {
+    this.#gathering = true;
+    const concurrency = Math.min(1000, this.#options.concurrency ?? 10);
+    while (this.#running.size >= concurrency && !signal.aborted) await this.#wait(signal);
+    if (this.#running.size > 0 && !signal.aborted) {
+      const late = linked(signal);
+      const timer = setTimeout(() => late.controller.abort(), gathers);
+      while (this.#running.size > 0 && !late.controller.signal.aborted) await this.#wait(late.controller.signal);
+      clearTimeout(timer);
+      late.release();
+    }
+    return concurrency - this.#running.size;
+  }
+
+  async #receive(free: number, memberId: string | undefined, signal: AbortSignal): ReturnType<GroupCalls["receive"]> {
+    const handled = this.#stopGathering();
+    try {
+      return await this.#calls.receive(free, handled, memberId, signal);
+    } catch (error) {
+      this.#answer(handled);
+      throw error;
+    }
+  }
+
+  /**
+   * Returns the events to acknowledge in the request that is sent now. Handlers that return later are answered separately.
+   */
+  #stopGathering(): Attempt[] {
+    const handled = this.#handled;
+    this.#handled = [];
+    this.#gathering = false;
+    return handled;
   }
 
   /** Waits until a handler has ended, or the signal is aborted. */
@@ -198,8 +242,13 @@ export class Consumer {
   }
 
   #settle(attempt: Attempt, as: Settlement | undefined): void {
-    this.#settled.push({ attempt, as });
-    this.#flushing ??= this.#flush();
+    if (as === undefined && this.#gathering) this.#handled.push(attempt);
+    else this.#answer([attempt], as);
+  }
+
+  #answer(attempts: Attempt[], as?: Settlement): void {
+    for (const attempt of attempts) this.#settled.push({ attempt, as });
+    if (attempts.length > 0) this.#flushing ??= this.#flush();
   }
 
   /** Sends answers, as many as have collected in one request, until none is left. */

@@ -250,6 +250,33 @@ test("a consumer handles every event, and stops gracefully", async () => {
   assert.deepEqual([progress[0].inFlight, progress[0].retrying], [0, 0]);
 });
 
+test("a consumer acknowledges in its next receive, and separately while it waits or after a failure", async () => {
+  await client.putSubscription("next", { source: { categories: ["next"] } });
+  await client.appendToStream("next-1", numbered(1, 3));
+  const calls = [];
+  let failing = true;
+  const watched = new Client({ url, key, retry: { ...quick, attempts: 1 }, fetch: (input, init) => {
+    const call = new URL(input).pathname.split("/").pop();
+    const { ack, ids } = JSON.parse(init.body);
+    calls.push(`${call} ${(ack ?? ids ?? []).length}`);
+    if (call !== "receive" || ack === undefined || !failing) return fetch(input, init);
+    failing = false;
+    return Promise.reject(new TypeError("the connection broke"));
+  } });
+  const consumer = watched.consume("next", async ({ version }) => {
+    if (version === 3) await client.appendToStream("next-1", numbered(4, 4));
+    if (version < 4) return;
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    void consumer.stop();
+  }, { concurrency: 3 });
+  await consumer.done;
+  const [first, second, third] = calls; // the append takes longer than the millisecond that the consumer waits for it
+  assert.match(`${first}, ${second}, ${third}`, /^receive 0, receive ([23]), ack \1$/, calls.join(", "));
+  assert.equal(calls.at(-1), "ack 1", calls.join(", "));
+  const { progress } = await client.getSubscription("next");
+  assert.equal(progress[0].inFlight, 0);
+});
+
 test("the lease of a handler that has returned is not renewed", async () => {
   await client.putSubscription("renewed", { source: { categories: ["renewed"] }, ackTimeout: 2 });
   await client.appendToStream("renewed-1", numbered(1, 1));
