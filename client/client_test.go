@@ -453,8 +453,9 @@ func TestAConsumerAcknowledgesInItsNextReceive(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		var asked []string
-		given := 0
+		given, delivered := 0, time.Time{}
 		deliver := func(count int) client.Deliveries {
+			delivered = time.Now()
 			deliveries := make([]client.Delivery, count)
 			for i := range deliveries {
 				given++
@@ -485,12 +486,15 @@ func TestAConsumerAcknowledgesInItsNextReceive(t *testing.T) {
 			switch {
 			case call != "receive":
 			case len(body.Ack) == 3:
-				status, answer = http.StatusInternalServerError, client.Problem{Status: 500, Code: "internal"}
+				status, answer = http.StatusTooManyRequests, client.Problem{Status: 429, Code: "too-many-requests"}
 			case given == 0:
 				answer = deliver(3)
 			case given == 3:
 				answer = deliver(2)
 			default:
+				if waited := time.Since(delivered); waited != time.Millisecond {
+					t.Errorf("the receive waited %s for the handler that runs", waited)
+				}
 				mu.Unlock()
 				<-ctx.Done()
 				mu.Lock()

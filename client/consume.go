@@ -74,11 +74,11 @@ var errStopped = errors.New(stopReason)
 // until running handlers have returned and their events are settled, and returns nil. If the service refuses the
 // consumer, for example because the group was removed, it returns the *ProblemError.
 //
-// While handlers run, their leases are extended. Several consumers may share a group. Events whose handlers return before
-// the next request for events is sent are acknowledged by it, others in requests between.
+// While handlers run, their leases are extended. Several consumers may share a group. Events whose handlers have returned
+// when the next request for events is sent are acknowledged by it. The others are acknowledged by separate requests.
 func (c *Client) Consume(ctx context.Context, group string, handler Handler, options ConsumeOptions) error {
 	k := &consumer{
-		client: c.withRetries(), group: group, handler: handler, options: options,
+		client: c.withRetries(), once: c.withoutRetries(), group: group, handler: handler, options: options,
 		running: make(map[Attempt]*lease), freed: make(chan struct{}, 1), answers: make(chan answer, mostAnswers),
 	}
 	// Handlers and answers outlive ctx.
@@ -94,6 +94,7 @@ func (c *Client) Consume(ctx context.Context, group string, handler Handler, opt
 		defer close(abandoned)
 		k.abandon()
 	})
+	k.answerHandled(k.stopGathering())
 	k.handlers.Wait()
 	if !late.Stop() {
 		<-abandoned
@@ -108,6 +109,7 @@ func (c *Client) Consume(ctx context.Context, group string, handler Handler, opt
 
 type consumer struct {
 	client  *Client
+	once    *Client // sends each request once
 	group   string
 	handler Handler
 	options ConsumeOptions
@@ -138,7 +140,6 @@ type answer struct {
 
 // receive receives events until ctx ends, or the service refuses. Handlers get a context from rest.
 func (k *consumer) receive(ctx, rest context.Context) error {
-	defer func() { k.answerHandled(k.stopGathering()) }()
 	for failures := 1; ctx.Err() == nil; {
 		err := k.receiveOnce(ctx, rest)
 		if err == nil {
@@ -161,8 +162,8 @@ func (k *consumer) receive(ctx, rest context.Context) error {
 	return nil
 }
 
-// vacancy waits until a handler may begin, and up to a millisecond longer while others run: handlers that take less share
-// the next request. It returns how many may begin, 0 if ctx has ended.
+// vacancy waits until a handler may begin, and up to a millisecond longer while others run, so that the next request
+// acknowledges all that end in this time. It returns how many may begin, 0 if ctx has ended.
 func (k *consumer) vacancy(ctx context.Context) int {
 	concurrency := min(1000, cmp.Or(k.options.Concurrency, 10))
 	k.mu.Lock()
@@ -229,7 +230,11 @@ func (k *consumer) receiveOnce(ctx, rest context.Context) error {
 	call, cancel := context.WithTimeout(ctx, longPoll+patience)
 	defer cancel()
 	request := Receive{Batch: free, Wait: longPoll.Seconds(), MemberId: member, Ack: k.stopGathering()}
-	response, err := k.client.Receive(call, k.group, request)
+	client := k.client
+	if len(request.Ack) > 0 {
+		client = k.once // a limit of receives must not delay acknowledgements: nothing extends their leases
+	}
+	response, err := client.Receive(call, k.group, request)
 	var sent time.Time
 	if err == nil {
 		sent, _ = http.ParseTime(response.Header.Get("Date"))
@@ -309,8 +314,8 @@ func (k *consumer) handle(ctx context.Context, delivery Delivery, attempt Attemp
 	k.settle(attempt, as, nil)
 }
 
-// settle ends a lease and answers its event, unless that was done before. It cancels the handler's context with a
-// cause.
+// settle ends a lease and answers its event, or leaves that to the next request for events, unless it was done before. It
+// cancels the handler's context with a cause.
 func (k *consumer) settle(attempt Attempt, as *settlement, cause error) {
 	k.mu.Lock()
 	held := k.end(attempt, cause)

@@ -61,6 +61,16 @@ func (c *Client) withRetries() *Client {
 	return &again
 }
 
+// withoutRetries returns a client that sends each request once.
+func (c *Client) withoutRetries() *Client {
+	once, next := *c, httpClient(c)
+	if r, ok := next.(*retrier); ok {
+		next = r.next
+	}
+	once.Client = &retrier{next: next, retry: Retry{Attempts: 1}}
+	return &once
+}
+
 // retrier sends requests again.
 type retrier struct {
 	next  HttpRequestDoer

@@ -211,7 +211,8 @@ export class Client extends Operations {
     const calls = {
       receive: async (batch: number, ack: Attempt[], memberId: string | undefined, signal: AbortSignal) => {
         const wanted = { batch, wait: longPoll, ...(ack.length > 0 ? { ack } : {}), ...(memberId === undefined ? {} : { memberId }) };
-        const deliveries = await this.receive(group, wanted, { signal });
+        // A limit of receives must not delay acknowledgements: nothing extends their leases.
+        const deliveries = await this.receive(group, wanted, ack.length > 0 ? { signal, retry: false } : { signal });
         const sentAt = Date.parse(responseOf(deliveries)?.headers.get("Date") ?? "");
         return { deliveries, sentAt: Number.isNaN(sentAt) ? undefined : sentAt };
       },

@@ -77,8 +77,8 @@ interface Running {
 
 /**
  * Receives events of a group, and calls a handler for each. While handlers run, their leases are extended. Events whose
- * handlers return before the next request for events is sent are acknowledged by it, others in requests between. Created
- * by {@link Client.consume}, which starts it.
+ * handlers have returned when the next request for events is sent are acknowledged by it. The others are acknowledged by
+ * separate requests. Created by {@link Client.consume}, which starts it.
  */
 export class Consumer {
   /**
@@ -170,8 +170,8 @@ export class Consumer {
   }
 
   /**
-   * Waits until a handler may begin, and up to a millisecond longer while others run: handlers that take less share the next
-   * request. Returns how many may begin, unless the signal was aborted.
+   * Waits until a handler may begin, and up to a millisecond longer while others run, so that the next request acknowledges
+   * all that end in this time. Returns how many may begin, unless the signal was aborted.
    */
   async #vacancy(signal: AbortSignal): Promise<number> {
     this.#gathering = true;

@@ -255,7 +255,7 @@ test("a consumer acknowledges in its next receive, and separately while it waits
   await client.appendToStream("next-1", numbered(1, 3));
   const calls = [];
   let failing = true;
-  const watched = new Client({ url, key, retry: { ...quick, attempts: 1 }, fetch: (input, init) => {
+  const watched = new Client({ url, key, retry: quick, fetch: (input, init) => {
     const call = new URL(input).pathname.split("/").pop();
     const { ack, ids } = JSON.parse(init.body);
     calls.push(`${call} ${(ack ?? ids ?? []).length}`);
@@ -270,7 +270,7 @@ test("a consumer acknowledges in its next receive, and separately while it waits
     void consumer.stop();
   }, { concurrency: 3 });
   await consumer.done;
-  const [first, second, third] = calls; // the append takes longer than the millisecond that the consumer waits for it
+  const [first, second, third] = calls; // the append mostly takes longer than the millisecond that the consumer waits for it
   assert.match(`${first}, ${second}, ${third}`, /^receive 0, receive ([23]), ack \1$/, calls.join(", "));
   assert.equal(calls.at(-1), "ack 1", calls.join(", "));
   const { progress } = await client.getSubscription("next");
