@@ -67,7 +67,7 @@ func TestConsoleUnderLoad(t *testing.T) {
 		t.Error(problem)
 	}
 	f := told.Figures
-	t.Logf("first paint %.0f ms; %.0f events/s; a frame while scrolling %.0f ms (p95); scripts keep %.1f MB, %.1f MB more after a minute; %.0f more nodes",
+	t.Logf("first paint %.0f ms; %.0f events/s; a frame while scrolling %.0f ms (p95); scripts keep %.1f MB, %.1f MB more after 20 s; %.0f more nodes",
 		f.FirstPaint, f.Rate, f.Frames, f.Heap/1e6, f.Growth/1e6, f.Nodes)
 	if f.FirstPaint > 1000 { // docs/performance.md has what it takes on an idle machine
 		t.Error("the first paint takes longer than a second")
@@ -75,7 +75,7 @@ func TestConsoleUnderLoad(t *testing.T) {
 	if f.Rate < 1800 {
 		t.Error("fewer than 1,800 events a second arrived")
 	}
-	if f.Growth > 4e6 || f.Nodes > 1000 {
+	if f.Growth > 1.3e6 || f.Nodes > 1000 { // 32 bytes for each event that arrives in between
 		t.Error("the memory grows")
 	}
 }

@@ -5,4 +5,7 @@
 // Tests that kill processes run the real binary, built once for each test run. Otherwise the service runs in the
 // test's process. Every test has a separate database, and tests that kill PostgreSQL have a separate server. Random
 // choices follow a seed. A failure prints the seed, and MANIFOLD_TEST_SEED repeats it.
+//
+// Go begins parallel tests with those of the last file. So tests that take long belong in files late in the alphabet:
+// otherwise the others have ended while they run.
 package systemtest

@@ -59,7 +59,7 @@ type attempted struct {
 func TestHostileTenant(t *testing.T) { // not parallel: it measures
 	phase := 750 * time.Millisecond
 	if alone {
-		phase = 4 * time.Second
+		phase = 3 * time.Second
 	}
 	s := serve(t, pgtest.Database(t), "MANIFOLD_DATABASE_MAX_CONNS=16", "MANIFOLD_SHUTDOWN_DEADLINE="+hostileStop.String(),
 		"MANIFOLD_LIMITS_ADDRESS_CONNECTIONS=2000")

@@ -1,4 +1,4 @@
-// Checks the console and the documentation in a browser, on a service that systemtest/console_test.go has filled. It prints a JSON array of
+// Checks the console and the documentation in a browser, on a service that systemtest/web_console_test.go has filled. It prints a JSON array of
 // problems.
 import { accessible, api, browser, expect, given, open, problems, says, signedIn } from "./console.browser.mjs";
 
