@@ -74,8 +74,8 @@ var errStopped = errors.New(stopReason)
 // until running handlers have returned and their events are settled, and returns nil. If the service refuses the
 // consumer, for example because the group was removed, it returns the *ProblemError.
 //
-// While handlers run, their leases are extended. Several consumers may share a group. Events whose handlers have returned
-// when the next request for events is sent are acknowledged by it. The others are acknowledged by separate requests.
+// While handlers run, their leases are extended. Several consumers may share a group. Events whose handlers have
+// returned when the next request for events is sent are acknowledged by it, the others by separate requests.
 func (c *Client) Consume(ctx context.Context, group string, handler Handler, options ConsumeOptions) error {
 	k := &consumer{
 		client: c.withRetries(), once: c.withoutRetries(), group: group, handler: handler, options: options,
@@ -190,8 +190,8 @@ func (k *consumer) vacancy(ctx context.Context) int {
 	}
 }
 
-// stopGathering returns the events to acknowledge in the request that is sent now. Handlers that return later are answered
-// separately.
+// stopGathering returns the events to acknowledge in the request that is sent now. Events whose handlers return later
+// are acknowledged separately.
 func (k *consumer) stopGathering() []Attempt {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -248,15 +248,13 @@ func (k *consumer) receiveOnce(ctx, rest context.Context) error {
 		sent = time.Now()
 	}
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.gathering = true
-	k.mu.Unlock()
 	for _, delivery := range got.Deliveries {
 		long := leaseLength(delivery.AckDeadline, sent)
 		attempt := Attempt{Id: delivery.Event.Id, Attempt: delivery.Attempt}
 		handling, end := context.WithCancelCause(rest)
-		k.mu.Lock()
 		k.running[attempt] = &lease{long: long, renew: time.Now().Add(long / 2), cancel: end}
-		k.mu.Unlock()
 		k.handlers.Go(func() { k.handle(handling, delivery, attempt) })
 	}
 	return nil
@@ -314,8 +312,8 @@ func (k *consumer) handle(ctx context.Context, delivery Delivery, attempt Attemp
 	k.settle(attempt, as, nil)
 }
 
-// settle ends a lease and answers its event, or leaves that to the next request for events, unless it was done before. It
-// cancels the handler's context with a cause.
+// settle ends a lease, unless it has ended, and cancels the handler's context with a cause. It answers the event, or
+// leaves an acknowledgement to the next request for events.
 func (k *consumer) settle(attempt Attempt, as *settlement, cause error) {
 	k.mu.Lock()
 	held := k.end(attempt, cause)

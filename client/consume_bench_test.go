@@ -11,14 +11,19 @@ import (
 	"github.com/manifold-es/manifold/client"
 )
 
-// BenchmarkConsume measures how many events eight consumers of a group handle in a second. Their handlers only count, or
-// pause first. Service, database and consumers share the machine.
+// BenchmarkConsume measures how many events eight consumers of a group handle in a second. Their handlers only count,
+// or pause first. Service, database and consumers share the machine.
 func BenchmarkConsume(b *testing.B) {
 	for _, c := range []struct {
 		concurrency int
 		pause       time.Duration
 		partitions  int
-	}{{concurrency: 10}, {concurrency: 100}, {concurrency: 10, pause: 5 * time.Millisecond}, {concurrency: 100, partitions: 16}} {
+	}{
+		{concurrency: 10},
+		{concurrency: 100},
+		{concurrency: 10, pause: 5 * time.Millisecond},
+		{concurrency: 100, partitions: 16},
+	} {
 		b.Run(fmt.Sprintf("concurrency=%d,pause=%s,partitions=%d", c.concurrency, c.pause, c.partitions), func(b *testing.B) {
 			consume(b, c.concurrency, c.pause, c.partitions)
 		})

@@ -6,6 +6,6 @@
 // test's process. Every test has a separate database, and tests that kill PostgreSQL have a separate server. Random
 // choices follow a seed. A failure prints the seed, and MANIFOLD_TEST_SEED repeats it.
 //
-// Go begins parallel tests with those of the last file. So tests that take long belong in files late in the alphabet:
-// otherwise the others have ended while they run.
+// Go 1.26 begins parallel tests with those of the last file. Put tests that take long into files late in the alphabet:
+// otherwise they run on alone when all others have ended.
 package systemtest

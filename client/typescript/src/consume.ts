@@ -77,8 +77,8 @@ interface Running {
 
 /**
  * Receives events of a group, and calls a handler for each. While handlers run, their leases are extended. Events whose
- * handlers have returned when the next request for events is sent are acknowledged by it. The others are acknowledged by
- * separate requests. Created by {@link Client.consume}, which starts it.
+ * handlers have returned when the next request for events is sent are acknowledged by it, the others by separate
+ * requests. Created by {@link Client.consume}, which starts it.
  */
 export class Consumer {
   /**
@@ -170,8 +170,8 @@ export class Consumer {
   }
 
   /**
-   * Waits until a handler may begin, and up to a millisecond longer while others run, so that the next request acknowledges
-   * all that end in this time. Returns how many may begin, unless the signal was aborted.
+   * Waits until a handler may begin, and up to a millisecond longer while others run, so that the next request
+   * acknowledges all that end in this time. Returns how many may begin, unless the signal was aborted.
    */
   async #vacancy(signal: AbortSignal): Promise<number> {
     this.#gathering = true;
@@ -198,7 +198,8 @@ export class Consumer {
   }
 
   /**
-   * Returns the events to acknowledge in the request that is sent now. Handlers that return later are answered separately.
+   * Returns the events to acknowledge in the request that is sent now. Events whose handlers return later are
+   * acknowledged separately.
    */
   #stopGathering(): Attempt[] {
     const handled = this.#handled;
