@@ -106,7 +106,7 @@ func (f *fold) next(meter *expr.Meter, state *expr.Object, event *domain.Event) 
 	if fault := f.upcasters.Upcast(meter, event); fault != nil {
 		return nil, faulted(fault.Upcaster.Name(), event, fault.Err)
 	}
-	after, err := step.Eval(state, expr.NewEvent(*event).WithMeter(meter))
+	after, err := step.Eval(state, expr.NewEvent(event).WithMeter(meter))
 	if err != nil {
 		return nil, faulted("on."+where, event, err)
 	}

@@ -38,8 +38,10 @@ const maxExactDigits = 400
 // ParseNumber parses a JSON number: as an Int if its value is whole and fits, otherwise as the nearest Double. A number
 // beyond the range of doubles counts as the largest double, so that a nonsensical number does not stop anything.
 func ParseNumber(text string) Scalar {
-	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return Scalar{Kind: ScalarInt, Int: i}
+	if !strings.ContainsAny(text, ".eE") {
+		if i, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return Scalar{Kind: ScalarInt, Int: i}
+		}
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {

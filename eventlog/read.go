@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/manifold-es/manifold/domain"
@@ -160,6 +161,7 @@ func (s *Log) readPages(ctx context.Context, tenant domain.TenantID, r *pageRead
 	}
 	for {
 		before := events.mark()
+		events.limit = before.events + size
 		queries[0] = r.page(r.from, size, &events)
 		head, replicated, err := s.readReplica(ctx, tenant, r, queries)
 		if !replicated {
@@ -441,6 +443,7 @@ var errEnough = errors.New("enough was read")
 // eventReader converts rows to events. Data and metadata share memory blocks, so that an event needs almost no
 // allocation. Names are separate strings, because they may be kept longer than the event.
 type eventReader struct {
+	limit    int // how many events there are at most after the statement; 0: not known
 	maxBytes int
 	toTheEnd bool // read to the end of the answer even if much remains
 
@@ -475,6 +478,9 @@ func (r *eventReader) row(values [][]byte) error {
 	if string(values[1]) != r.stream {
 		r.stream = string(values[1])
 	}
+	if n := len(r.events); n == cap(r.events) && n >= firstPage {
+		r.events = slices.Grow(r.events, r.expected())
+	}
 	r.events = append(r.events, domain.Event{
 		ID:         pg.UUIDValue(values[0]),
 		Stream:     r.stream,
@@ -495,6 +501,16 @@ func (r *eventReader) row(values [][]byte) error {
 	r.bytes += size
 	r.full = r.maxBytes > 0 && r.bytes >= r.maxBytes
 	return nil
+}
+
+// expected is how many more events there are likely to be at most, judging by the bytes of those before. With room for
+// so many, a long answer is not copied again and again as it grows.
+func (r *eventReader) expected() int {
+	more := r.limit - len(r.events)
+	if average := r.bytes / len(r.events); r.maxBytes > 0 && average > 0 {
+		more = min(more, (r.maxBytes-r.bytes)/average+1)
+	}
+	return max(1, more)
 }
 
 // eventType returns one string for all events of a type.
@@ -545,7 +561,7 @@ func (s *Log) ReadWith(ctx context.Context, tenant domain.TenantID, q domain.Log
 	case isScattered(q):
 		to = q.From + followedWindow - 1
 	}
-	events := eventReader{maxBytes: q.MaxBytes, toTheEnd: true}
+	events := eventReader{limit: q.Limit, maxBytes: q.MaxBytes, toTheEnd: true}
 	if to >= q.From {
 		err := s.db.Read(ctx, tenant, func() {
 			reading = domain.Reading{}

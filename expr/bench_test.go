@@ -30,7 +30,8 @@ func BenchmarkFold(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	event := NewEvent(orderEvent())
+	added := orderEvent()
+	event := NewEvent(&added)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := fold.Eval(doc, event); err != nil {
@@ -53,7 +54,7 @@ func BenchmarkFoldWithJSON(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		folded, err := fold.Eval(doc, NewEvent(event))
+		folded, err := fold.Eval(doc, NewEvent(&event))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -72,7 +73,7 @@ func BenchmarkKey(b *testing.B) {
 	event := orderEvent()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := key.Eval(NewEvent(event)); err != nil {
+		if _, _, err := key.Eval(NewEvent(&event)); err != nil {
 			b.Fatal(err)
 		}
 	}

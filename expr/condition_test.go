@@ -12,7 +12,7 @@ import (
 func TestCondition(t *testing.T) {
 	t.Parallel()
 	event := func() *Event {
-		return NewEvent(domain.Event{
+		return NewEvent(&domain.Event{
 			Stream: "order-7", Version: 2, Position: 9, Type: "Paid",
 			Data: []byte(`{"total": 12.5, "express": true, "tags": ["a", "b"], "note": "x"}`),
 		})
@@ -90,7 +90,7 @@ func TestConditionsAreBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		holds, err := condition.Eval(NewEvent(domain.Event{Data: []byte("1")}))
+		holds, err := condition.Eval(NewEvent(&domain.Event{Data: []byte("1")}))
 		if want == "" && (err != nil || !holds) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s gives %t, %v", source, holds, err)
 		}

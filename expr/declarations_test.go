@@ -63,7 +63,7 @@ func project(t *testing.T, events []domain.Event, keySource, foldSource string, 
 	fold := mustFold(t, foldSource)
 	documents := map[string]*Object{}
 	for _, event := range events {
-		bound := NewEvent(event)
+		bound := NewEvent(&event)
 		id, ok, err := key.Eval(bound)
 		if err != nil {
 			t.Fatal(err)

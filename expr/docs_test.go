@@ -57,7 +57,7 @@ func documentedEvent(t *testing.T, text string) *Event {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewEvent(domain.Event{ID: id, Stream: event.Stream, Type: event.Type, Version: event.Version, Position: event.Position,
+	return NewEvent(&domain.Event{ID: id, Stream: event.Stream, Type: event.Type, Version: event.Version, Position: event.Position,
 		Data: event.Data, Metadata: event.Metadata, OccurredAt: event.OccurredAt, RecordedAt: event.RecordedAt})
 }
 

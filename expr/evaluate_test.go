@@ -32,7 +32,7 @@ func evaluate(source string) (string, error) {
 		return "", err
 	}
 	doc, event := sample()
-	v, err := program.Eval(doc, NewEvent(event))
+	v, err := program.Eval(doc, NewEvent(&event))
 	if err != nil {
 		return "", err
 	}

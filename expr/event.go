@@ -11,7 +11,7 @@ import (
 // use, and at most once, so one Event serves all expressions evaluated for it. Therefore only one goroutine at a time
 // may use an Event.
 type Event struct {
-	event    domain.Event
+	event    *domain.Event
 	meter    *Meter // for the evaluations; may be nil
 	target   Target // see WithTarget
 	data     Value
@@ -22,8 +22,8 @@ type Event struct {
 	dataIndex, metadataIndex partIndex // for expressions that read few fields
 }
 
-// NewEvent wraps event. It parses nothing, and keeps event's data and metadata, which must not change.
-func NewEvent(event domain.Event) *Event { return &Event{event: event} }
+// NewEvent wraps event, which must not change as long as the result is used. It parses nothing.
+func NewEvent(event *domain.Event) *Event { return &Event{event: event} }
 
 // WithMeter sets the meter that may end evaluations for the event, and returns the event.
 func (e *Event) WithMeter(meter *Meter) *Event {

@@ -64,8 +64,8 @@ func TestAFieldAloneIsThatOfTheWhole(t *testing.T) {
 		}).Draw(t, "expression"), part, field)
 		event := domain.Event{Data: json.RawMessage(text), Metadata: json.RawMessage(text)}
 		program := compile(source)
-		got, err := program.Eval(nil, expr.NewEvent(event))
-		whole := expr.NewEvent(event)
+		got, err := program.Eval(nil, expr.NewEvent(&event))
+		whole := expr.NewEvent(&event)
 		if _, err := compile("event").Eval(nil, whole); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func TestAFieldOfWhatIsNotJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{``, `{`, `{"a"`, `{"a":`, `{"a":}`, `{"a": 1`, `{"a": 1,}`, `{"a": 1} 2`, `{"a": 01}`, `{"a": "`, `{"a": "\`, `{"a": [1}`, `{"a": tru}`, `{a: 1}`, `"a"`, `[{"a": 1}]`} {
-		if v, err := program.Eval(nil, expr.NewEvent(domain.Event{Data: json.RawMessage(text)})); err == nil {
+		if v, err := program.Eval(nil, expr.NewEvent(&domain.Event{Data: json.RawMessage(text)})); err == nil {
 			t.Errorf("%q: %#v", text, v)
 		}
 	}
@@ -124,7 +124,7 @@ func TestAFieldOfMany(t *testing.T) {
 				want = expr.Int(i)
 			}
 		}
-		v, err := program.Eval(nil, expr.NewEvent(domain.Event{Data: json.RawMessage(text.String())}))
+		v, err := program.Eval(nil, expr.NewEvent(&domain.Event{Data: json.RawMessage(text.String())}))
 		if err != nil || v != want {
 			t.Errorf("of %d fields it is %v, %v; want %v", count, v, err, want)
 		}

@@ -26,7 +26,7 @@ func mustFold(t testing.TB, source string) *Fold {
 func TestFold(t *testing.T) {
 	t.Parallel()
 	doc, event := sample()
-	folded, err := mustFold(t, `{'total': doc.total + event.data.price * event.data.qty, 'at': event.occurredAt, 'by': event.metadata}`).Eval(doc, NewEvent(event))
+	folded, err := mustFold(t, `{'total': doc.total + event.data.price * event.data.qty, 'at': event.occurredAt, 'by': event.metadata}`).Eval(doc, NewEvent(&event))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,10 +36,10 @@ func TestFold(t *testing.T) {
 	if text, err := AppendJSON(nil, folded); err != nil || string(text) != `{"at":"2026-01-31T10:59:00.000000Z","by":null,"total":13}` {
 		t.Errorf("the document is %s, %v", text, err)
 	}
-	if folded, err := mustFold(t, `null`).Eval(doc, NewEvent(event)); folded != nil || err != nil {
+	if folded, err := mustFold(t, `null`).Eval(doc, NewEvent(&event)); folded != nil || err != nil {
 		t.Errorf("null gives %v, %v; want no document", folded, err)
 	}
-	if folded, err := mustFold(t, `doc`).Eval(doc, NewEvent(event)); folded != doc || err != nil {
+	if folded, err := mustFold(t, `doc`).Eval(doc, NewEvent(&event)); folded != doc || err != nil {
 		t.Errorf("doc gives %v, %v; want the same document", folded, err)
 	}
 	for source, want := range map[string]Kind{
@@ -47,7 +47,7 @@ func TestFold(t *testing.T) {
 		`{'a': doc.?total}`: KindType, `{'a': type(1)}`: KindType, `{'a': '\u0000'}`: KindResult, `{'\u0000': 1}`: KindResult, `{'a': [[{'b': '\u0000'}]]}`: KindResult,
 		`doc.nope`: KindMissingField,
 	} {
-		folded, err := mustFold(t, source).Eval(doc, NewEvent(event))
+		folded, err := mustFold(t, source).Eval(doc, NewEvent(&event))
 		if fault, ok := errors.AsType[*EvalError](err); !ok || fault.Kind != want {
 			t.Errorf("%s gives %v, %v; want a fault of kind %s", source, folded, err, want)
 		}
@@ -56,7 +56,7 @@ func TestFold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if folded, err := state.Eval(NewObject(nil), NewEvent(event)); err != nil || folded.Len() != 1 {
+	if folded, err := state.Eval(NewObject(nil), NewEvent(&event)); err != nil || folded.Len() != 1 {
 		t.Errorf("an aggregate's fold gives %v, %v", folded, err)
 	}
 }
@@ -90,7 +90,7 @@ func TestKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id, ok, err := key.Eval(NewEvent(event)); id != want || !ok || err != nil {
+		if id, ok, err := key.Eval(NewEvent(&event)); id != want || !ok || err != nil {
 			t.Errorf("%s gives %q, %v, %v; want %q", source, id, ok, err, want)
 		}
 	}
@@ -101,7 +101,7 @@ func TestKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id, ok, err := key.Eval(NewEvent(event))
+		id, ok, err := key.Eval(NewEvent(&event))
 		switch {
 		case ok:
 			t.Errorf("%s gives %q", source, id)
@@ -148,8 +148,8 @@ func TestFoldingDoesNotDependOnWhereDocumentsAreStored(t *testing.T) {
 			}
 			event := domain.Event{Stream: "s-1", Version: int64(i), Position: int64(i), Type: "T", Data: data, OccurredAt: time.Unix(int64(i), 500).UTC(), RecordedAt: time.Unix(int64(2*i), 0).UTC()}
 			fold := rapid.SampledFrom(all).Draw(t, "fold")
-			a, errA := fold.Eval(inMemory, NewEvent(event))
-			b, errB := fold.Eval(stored, NewEvent(event))
+			a, errA := fold.Eval(inMemory, NewEvent(&event))
+			b, errB := fold.Eval(stored, NewEvent(&event))
 			if fmt.Sprint(errA) != fmt.Sprint(errB) {
 				t.Fatalf("%s: %v in memory, %v from the store", fold.Source(), errA, errB)
 			}
@@ -202,7 +202,7 @@ func TestProgramsAreForManyGoroutines(t *testing.T) {
 }
 
 func foldText(t *testing.T, fold *Fold, doc *Object, event domain.Event) string {
-	folded, err := fold.Eval(doc, NewEvent(event))
+	folded, err := fold.Eval(doc, NewEvent(&event))
 	if err != nil {
 		t.Errorf("%s: %v", fold.Source(), err)
 		return ""

@@ -67,9 +67,9 @@ func FuzzEval(f *testing.F) {
 		}
 		_, event := sample()
 		event.Data = data
-		first, err := fold.Eval(doc, NewEvent(event))
+		first, err := fold.Eval(doc, NewEvent(&event))
 		checkInternal(t, source, err)
-		second, errSecond := fold.Eval(doc, NewEvent(event))
+		second, errSecond := fold.Eval(doc, NewEvent(&event))
 		if (err == nil) != (errSecond == nil) || err != nil && err.Error() != errSecond.Error() {
 			t.Fatalf("%q gives %v, then %v", source, err, errSecond)
 		}

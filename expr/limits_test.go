@@ -81,7 +81,7 @@ func attacks() map[string]string {
 func largeEvent() *Event {
 	_, event := sample()
 	event.Data = json.RawMessage(`{"text": "` + strings.Repeat("x", 1<<20-2) + `\n"}`)
-	return NewEvent(event)
+	return NewEvent(&event)
 }
 
 func TestAttacksStopWithinTheirBudget(t *testing.T) {
@@ -135,7 +135,7 @@ func TestHonestWorkFitsIntoTheBudget(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := program.Eval(doc, NewEvent(event)); err != nil || got != want {
+		if got, err := program.Eval(doc, NewEvent(&event)); err != nil || got != want {
 			t.Errorf("%s gives %v, %v; want %v", source, got, err, want)
 		}
 	}
@@ -143,7 +143,7 @@ func TestHonestWorkFitsIntoTheBudget(t *testing.T) {
 
 func TestAnEventsDataIsReadOnlyWhenTouched(t *testing.T) {
 	t.Parallel()
-	broken := NewEvent(domain.Event{Stream: "order-1", Type: "T", Data: json.RawMessage(`{"a":`)})
+	broken := NewEvent(&domain.Event{Stream: "order-1", Type: "T", Data: json.RawMessage(`{"a":`)})
 	doc, _ := sample()
 	program, err := Compile(ScopeProjection, `event.type`)
 	if err != nil {

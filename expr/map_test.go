@@ -24,7 +24,7 @@ func TestMap(t *testing.T) {
 			continue
 		}
 		got := "null"
-		record, err := m.Eval(NewEvent(event))
+		record, err := m.Eval(NewEvent(&event))
 		switch {
 		case err != nil:
 			got = "error: " + err.Error()

@@ -21,7 +21,7 @@ func stoppedAt(t *testing.T, source string, most int) (taken int, err error) {
 		}
 	}))
 	doc, event := sample()
-	_, err = program.Eval(doc, NewEvent(event).WithMeter(meter))
+	_, err = program.Eval(doc, NewEvent(&event).WithMeter(meter))
 	return taken, err
 }
 
@@ -58,7 +58,7 @@ func TestAnEvaluationDoesNotBeginBehindItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, event := sample()
-	if _, _, err := key.Eval(NewEvent(event).WithMeter(MeterOf(ctx))); kindOf(err) != KindStopped {
+	if _, _, err := key.Eval(NewEvent(&event).WithMeter(MeterOf(ctx))); kindOf(err) != KindStopped {
 		t.Errorf("it gives %v", err)
 	}
 }
@@ -72,10 +72,10 @@ func TestAMeterChangesNothingElse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, plain := program.Eval(doc, NewEvent(event))
+		_, plain := program.Eval(doc, NewEvent(&event))
 		taken := 0
 		meter := MeterOf(WithSpend(t.Context(), func(steps int) { taken += steps }))
-		_, metered := program.Eval(doc, NewEvent(event).WithMeter(meter))
+		_, metered := program.Eval(doc, NewEvent(&event).WithMeter(meter))
 		if kindOf(plain) != kindOf(metered) || plain == nil != (metered == nil) || plain != nil && plain.Error() != metered.Error() {
 			t.Errorf("%s: without a meter %v, with one %v", name, plain, metered)
 		}

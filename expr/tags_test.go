@@ -22,7 +22,7 @@ func TestTags(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tags, err := compiled.Eval(NewEvent(event))
+		tags, err := compiled.Eval(NewEvent(&event))
 		slices.Sort(want)
 		if err != nil || !slices.Equal(tags, want) {
 			t.Errorf("%s gives %q, %v; want %q", source, tags, err, want)
@@ -36,7 +36,7 @@ func TestTags(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = compiled.Eval(NewEvent(event))
+		_, err = compiled.Eval(NewEvent(&event))
 		if fault, ok := errors.AsType[*EvalError](err); !ok || !strings.Contains(fault.Error(), want) {
 			t.Errorf("%s: %v; want %s", source, err, want)
 		}

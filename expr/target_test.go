@@ -26,7 +26,7 @@ func TestTargets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		targets, err := key.Targets(nil, NewEvent(event))
+		targets, err := key.Targets(nil, NewEvent(&event))
 		if err != nil {
 			t.Errorf("%s: %v", source, err)
 		}
@@ -75,7 +75,7 @@ func TestTargets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if targets, err := key.Targets(nil, NewEvent(event)); err == nil || !strings.Contains(err.Error(), want) {
+		if targets, err := key.Targets(nil, NewEvent(&event)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s gives %v, %v; want %q", source, targets, err, want)
 		}
 	}
@@ -99,7 +99,7 @@ func TestKeyAndItem(t *testing.T) {
 			"a map":  record.Eval,
 			"a fold": func(e *Event) (*Object, error) { return mustFold(t, source).Eval(doc, e) },
 		} {
-			got, err := eval(NewEvent(event).WithTarget(target).Copy())
+			got, err := eval(NewEvent(&event).WithTarget(target).Copy())
 			if err != nil {
 				t.Fatalf("%s: %v", source, err)
 			}
@@ -108,7 +108,7 @@ func TestKeyAndItem(t *testing.T) {
 			}
 		}
 	}
-	without, err := mustFold(t, `{'item': item, 'key': key}`).Eval(doc, NewEvent(event).WithTarget(Target{ID: "a"}))
+	without, err := mustFold(t, `{'item': item, 'key': key}`).Eval(doc, NewEvent(&event).WithTarget(Target{ID: "a"}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func TestUpcaster(t *testing.T) {
 		`event.data.qty > 3`:                           `true`,
 		`event.metadata`:                               `null`,
 	} {
-		if data, err := mustUpcaster(t, source).Eval(NewEvent(event)); err != nil || string(data) != want {
+		if data, err := mustUpcaster(t, source).Eval(NewEvent(&event)); err != nil || string(data) != want {
 			t.Errorf("%s gives %s, %v; want %s", source, data, err, want)
 		}
 	}
@@ -40,7 +40,7 @@ func TestUpcaster(t *testing.T) {
 		`event.data.nope`: KindMissingField, `event.data.qty / 0`: KindDivision,
 		`cel.bind(a, '0123456789', [a, a, a].map(x, lists.range(1000).map(y, lists.range(1000))))`: KindCost,
 	} {
-		data, err := mustUpcaster(t, source).Eval(NewEvent(event))
+		data, err := mustUpcaster(t, source).Eval(NewEvent(&event))
 		if fault, ok := errors.AsType[*EvalError](err); !ok || fault.Kind != want {
 			t.Errorf("%s gives %s, %v; want a fault of kind %s", source, data, err, want)
 		}
@@ -65,7 +65,7 @@ func TestUpcastDataCouldBeKeptInTheLog(t *testing.T) {
 	nested := mustUpcaster(t, `{'inside': event.data}`)
 	_, event := sample()
 	for range domain.MaxJSONDepth {
-		data, err := nested.Eval(NewEvent(event))
+		data, err := nested.Eval(NewEvent(&event))
 		if fault, ok := errors.AsType[*EvalError](err); ok {
 			if fault.Kind != KindResult || !strings.Contains(fault.Message, "deeper than 128") {
 				t.Errorf("nested too deep: %v", err)
@@ -102,9 +102,9 @@ func FuzzUpcaster(f *testing.F) {
 		}
 		_, event := sample()
 		event.Data = data
-		first, err := upcaster.Eval(NewEvent(event))
+		first, err := upcaster.Eval(NewEvent(&event))
 		checkInternal(t, source, err)
-		second, errSecond := upcaster.Eval(NewEvent(event))
+		second, errSecond := upcaster.Eval(NewEvent(&event))
 		if (err == nil) != (errSecond == nil) || err != nil && err.Error() != errSecond.Error() || string(first) != string(second) {
 			t.Fatalf("%q gives %s, %v, then %s, %v", source, first, err, second, errSecond)
 		}

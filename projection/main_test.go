@@ -247,7 +247,7 @@ func parkedFromScratch(t rapid.TB, definition domain.Definition, events []domain
 		if fold == nil && record == nil {
 			continue
 		}
-		targets, err := key.Targets(nil, expr.NewEvent(event))
+		targets, err := key.Targets(nil, expr.NewEvent(&event))
 		if err != nil {
 			id := domain.ParkedEventID(event.ID)
 			parked[id] = append(parked[id], event.Position)
@@ -260,7 +260,7 @@ func parkedFromScratch(t rapid.TB, definition domain.Definition, events []domain
 			before, there := all[target.ID]
 			var after *expr.Object
 			if record != nil {
-				after, err = record.Eval(expr.NewEvent(event).WithTarget(target))
+				after, err = record.Eval(expr.NewEvent(&event).WithTarget(target))
 			} else {
 				if !there {
 					before.Data = definition.Initial
@@ -269,7 +269,7 @@ func parkedFromScratch(t rapid.TB, definition domain.Definition, events []domain
 				if problem != nil {
 					t.Fatal(problem)
 				}
-				after, err = fold.Eval(doc, expr.NewEvent(event).WithTarget(target))
+				after, err = fold.Eval(doc, expr.NewEvent(&event).WithTarget(target))
 			}
 			switch {
 			case err != nil:

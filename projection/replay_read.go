@@ -25,7 +25,7 @@ type Limits struct {
 
 // CatchUpLimits are for a log that is far ahead. They hold enough documents that one touched by many events is written
 // once for many of them.
-var CatchUpLimits = Limits{Events: 20_000, Bytes: 8 << 20, DocumentBytes: 32 << 20}
+var CatchUpLimits = Limits{Events: 10_000, Bytes: 8 << 20, DocumentBytes: 32 << 20}
 
 // followLimits are for a log that is followed closely.
 var followLimits = Limits{Events: 1000, Bytes: 8 << 20, DocumentBytes: 32 << 20}

@@ -28,7 +28,7 @@ const (
 )
 
 // readingsPerSave limits the events of one save, however long they take, to this many readings.
-const readingsPerSave = 8
+const readingsPerSave = 16
 
 // errRefold means that a batch was too large to save: nothing of it was saved, and it is folded again in smaller parts.
 var errRefold = errors.New("the batch is folded again, in parts")

@@ -118,7 +118,7 @@ func oneByOne(t rapid.TB, inForce map[string]string, event *domain.Event) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, err := upcaster.Eval(expr.NewEvent(*event))
+		data, err := upcaster.Eval(expr.NewEvent(event))
 		if err != nil {
 			t.Fatal(err)
 		}

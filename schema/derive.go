@@ -51,7 +51,7 @@ func (d *derivation) derive(meter *expr.Meter, upcasters *upcasting.Set, event d
 	if fault := upcasters.UpcastUnrecorded(meter, &event); fault != nil {
 		return nil, fault
 	}
-	return compiled.Eval(expr.NewEvent(event).WithMeter(meter))
+	return compiled.Eval(expr.NewEvent(&event).WithMeter(meter))
 }
 
 const deriveAdvice = "append fewer or smaller events in one request, or simplify the expression for tags"

@@ -179,7 +179,7 @@ func (s *Set) trace(meter *expr.Meter, event *domain.Event, recorded bool) (befo
 		if !recorded && !timeless(expression, &upcast) {
 			return before, after, &Fault{step.Upcaster, errUnrecorded}
 		}
-		data, err := expression.Eval(expr.NewEvent(upcast).WithMeter(meter))
+		data, err := expression.Eval(expr.NewEvent(&upcast).WithMeter(meter))
 		if err != nil {
 			return before, after, &Fault{step.Upcaster, err}
 		}

@@ -157,7 +157,7 @@ func TestAChainIsTheCompositionOfItsSteps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			data, err := compiled.Eval(expr.NewEvent(want))
+			data, err := compiled.Eval(expr.NewEvent(&want))
 			if failed = err != nil; failed {
 				want = e
 				break

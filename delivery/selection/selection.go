@@ -114,7 +114,7 @@ func checkNames(where, what string, names []string, most int, check func(where, 
 // Matches reports whether an event is selected. If the filter fails for an event, for example because a field is
 // missing, the event is not selected. An event without data is selected, because the filter's result is unknown.
 func (s *Selection) Matches(event *domain.Event) bool {
-	return s.Names(event) && (s.Condition == nil || event.Gap != nil || Holds(s.Condition, expr.NewEvent(*event)))
+	return s.Names(event) && (s.Condition == nil || event.Gap != nil || Holds(s.Condition, expr.NewEvent(event)))
 }
 
 // TakesTurns reports whether matching may take long, so that readers should wait for a FilterTurn before they call

@@ -88,7 +88,7 @@ func (e *Entry) matches(s *selection.Selection) bool {
 		return true
 	}
 	if e.ring == nil {
-		return selection.Holds(s.Condition, expr.NewEvent(e.Event))
+		return selection.Holds(s.Condition, expr.NewEvent(&e.Event))
 	}
 	e.filtering.Lock()
 	defer e.filtering.Unlock()
@@ -99,7 +99,7 @@ func (e *Entry) matches(s *selection.Selection) bool {
 	}
 	parsed := e.parsed
 	if parsed == nil {
-		parsed = expr.NewEvent(e.Event)
+		parsed = expr.NewEvent(&e.Event)
 		e.mu.Lock()
 		if e.count(entryBytes + parsedGrowth*(len(e.Event.Data)+len(e.Event.Metadata))) {
 			e.parsed = parsed

@@ -70,7 +70,7 @@ func (d *Dedupe) Duplicates(ctx context.Context, tenant domain.TenantID, group s
 	claims := make(map[int]Claim)
 	for i := range deliveries {
 		event := &deliveries[i].Event
-		id, ok, err := d.key.Eval(expr.NewEvent(*event))
+		id, ok, err := d.key.Eval(expr.NewEvent(event))
 		if !ok || err != nil {
 			continue
 		}

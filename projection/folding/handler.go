@@ -59,7 +59,7 @@ func (e *Event) DocumentID() string { return e.target.ID }
 // expression returns the event as expressions see it. It is parsed once, however many expressions read it.
 func (e *Event) expression() *expr.Event {
 	if e.bound == nil {
-		e.bound = expr.NewEvent(*e.Event).WithMeter(e.meter).WithTarget(e.target)
+		e.bound = expr.NewEvent(e.Event).WithMeter(e.meter).WithTarget(e.target)
 	}
 	return e.bound
 }
