@@ -369,7 +369,7 @@ func TestTurnsAreFair(t *testing.T) {
 	p := b.process(options{})
 	p.runner = projection.NewRunner(projection.RunnerConfig{
 		Store: storeOf(b.store), Drivers: byName, Progress: p.progress, Workers: 1, Log: quiet,
-		CatchUp:  projection.Limits{Events: 10, Bytes: 1 << 20, DocumentBytes: 1 << 20},
+		CatchUp:  projection.Limits{Events: 5, Bytes: 1 << 20, DocumentBytes: 1 << 20},
 		Observer: projection.Observer{Batch: func(info projection.BatchInfo) { order <- info.Tenant }},
 	})
 	if _, err := p.catalog.Create(t.Context(), domain.Everyone, sums("sums"), "test"); err != nil {
