@@ -479,7 +479,7 @@ func (r *eventReader) row(values [][]byte) error {
 		r.stream = string(values[1])
 	}
 	if n := len(r.events); n == cap(r.events) && n >= firstPage {
-		r.events = slices.Grow(r.events, r.expected())
+		r.reserveEvents()
 	}
 	r.events = append(r.events, domain.Event{
 		ID:         pg.UUIDValue(values[0]),
@@ -503,14 +503,14 @@ func (r *eventReader) row(values [][]byte) error {
 	return nil
 }
 
-// expected is how many more events there are likely to be at most, judging by the bytes of those before. With room for
-// so many, a long answer is not copied again and again as it grows.
-func (r *eventReader) expected() int {
+// reserveEvents makes room for as many events as may come, judging by the bytes of those before. Without it, append
+// would copy the events of a long answer many times.
+func (r *eventReader) reserveEvents() {
 	more := r.limit - len(r.events)
 	if average := r.bytes / len(r.events); r.maxBytes > 0 && average > 0 {
 		more = min(more, (r.maxBytes-r.bytes)/average+1)
 	}
-	return max(1, more)
+	r.events = slices.Grow(r.events, max(1, more))
 }
 
 // eventType returns one string for all events of a type.

@@ -57,8 +57,10 @@ func documentedEvent(t *testing.T, text string) *Event {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewEvent(&domain.Event{ID: id, Stream: event.Stream, Type: event.Type, Version: event.Version, Position: event.Position,
-		Data: event.Data, Metadata: event.Metadata, OccurredAt: event.OccurredAt, RecordedAt: event.RecordedAt})
+	return NewEvent(&domain.Event{
+		ID: id, Stream: event.Stream, Type: event.Type, Version: event.Version, Position: event.Position,
+		Data: event.Data, Metadata: event.Metadata, OccurredAt: event.OccurredAt, RecordedAt: event.RecordedAt,
+	})
 }
 
 // checkExample evaluates "expression // => result", "expression // fault: kind" or "expression // error: part of it".

@@ -26,7 +26,9 @@ func mustFold(t testing.TB, source string) *Fold {
 func TestFold(t *testing.T) {
 	t.Parallel()
 	doc, event := sample()
-	folded, err := mustFold(t, `{'total': doc.total + event.data.price * event.data.qty, 'at': event.occurredAt, 'by': event.metadata}`).Eval(doc, NewEvent(&event))
+	fold := mustFold(t, `{
+		'total': doc.total + event.data.price * event.data.qty, 'at': event.occurredAt, 'by': event.metadata}`)
+	folded, err := fold.Eval(doc, NewEvent(&event))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -137,7 +137,8 @@ func TestShapesHaveWhatDocumentsHave(t *testing.T) {
 			look(nil, doc)
 			data := fmt.Sprintf(`{"n": %d, "a": %s}`, rapid.IntRange(0, 10).Draw(t, "n"), exprtest.Object(t, 2))
 			fold := rapid.SampledFrom(folds).Draw(t, "fold")
-			if next, err := fold.Eval(doc, NewEvent(&domain.Event{Type: "x", Data: json.RawMessage(data)})); err == nil && next != nil {
+			event := &domain.Event{Type: "x", Data: json.RawMessage(data)}
+			if next, err := fold.Eval(doc, NewEvent(event)); err == nil && next != nil {
 				doc = next
 			}
 		}

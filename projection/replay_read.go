@@ -24,7 +24,7 @@ type Limits struct {
 }
 
 // CatchUpLimits are for a log that is far ahead. They hold enough documents that one touched by many events is written
-// once for many of them.
+// once for many of them. Readings of 20,000 events take more memory and are no faster.
 var CatchUpLimits = Limits{Events: 10_000, Bytes: 8 << 20, DocumentBytes: 32 << 20}
 
 // followLimits are for a log that is followed closely.
