@@ -15,6 +15,7 @@ import (
 
 	"github.com/manifold-es/manifold/domain"
 	"github.com/manifold-es/manifold/embedded/pgtest"
+	"github.com/manifold-es/manifold/pg"
 	"github.com/manifold-es/manifold/tables"
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
@@ -261,6 +262,28 @@ func TestLargeEventsEndASlice(t *testing.T) {
 		}
 	}
 	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", 40, 1))
+}
+
+// A read takes memory for the events that it finds, however many it may return.
+func TestMemoryOfReadsDoesNotDependOnTheLimit(t *testing.T) {
+	t.Parallel()
+	s, _ := tablestest.Open(t)
+	tenant := domain.NewTenantID()
+	const count = 1200
+	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.Any, count/2))
+	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.Any, count/2))
+	one := pg.Query{Statement: &pg.Statement{Name: "one", SQL: "select 1"}, Row: func([][]byte) error { return nil }}
+	for _, maxBytes := range []int{0, 64 << 20} {
+		q := domain.LogQuery{Limit: 1 << 20, MaxBytes: maxBytes}
+		events, err := s.ReadLog(t.Context(), tenant, q)
+		if err != nil || len(events) != count || cap(events) > 4*count {
+			t.Errorf("with at most %d bytes: %d events, room for %d, %v", maxBytes, len(events), cap(events), err)
+		}
+		reading, err := s.ReadWith(t.Context(), tenant, q, func() {}, one)
+		if found := reading.Events; err != nil || len(found) != count || cap(found) > 4*count {
+			t.Errorf("with a reading of at most %d bytes: %d events, room for %d, %v", maxBytes, len(found), cap(found), err)
+		}
+	}
 }
 
 func TestReadFor(t *testing.T) {
