@@ -3,6 +3,7 @@ package projection_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,11 +12,12 @@ import (
 	"github.com/manifold-es/manifold/projection"
 )
 
-// unanswering is a driver whose calls for some tenants fail after a while, as by a statement's timeout.
+// unanswering is a driver whose calls for some tenants get no answer.
 type unanswering struct {
 	drivers.Driver
 	stuck map[domain.TenantID]bool
-	hung  chan struct{} // gets one for each call that fails, if there is room
+	hung  chan struct{} // gets one for each such call, if there is room
+	fail  atomic.Bool   // they fail after hangTime, as by a statement's timeout
 }
 
 // hangTime is more than a turn may take before its tenant is stalled.
@@ -33,6 +35,9 @@ func (h *unanswering) answer(ctx context.Context, tenant domain.TenantID) error 
 	defer timeout.Stop()
 	select {
 	case <-timeout.C:
+		if !h.fail.Load() {
+			<-ctx.Done()
+		}
 	case <-ctx.Done():
 	}
 	return errInjected
@@ -65,7 +70,9 @@ func TestTenantsWithoutAnswersLeaveWorkers(t *testing.T) {
 	failed.Add(len(stuck))
 	var mu sync.Mutex
 	seen := map[domain.TenantID]bool{}
-	p := b.process(options{driver: &unanswering{b.driver, stuck, nil}, workers: 4, observer: projection.Observer{
+	driver := &unanswering{Driver: b.driver, stuck: stuck}
+	driver.fail.Store(true)
+	p := b.process(options{driver: driver, workers: 4, observer: projection.Observer{
 		Retry: func(_ domain.ProjectionID, tenant domain.TenantID, _ error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -83,7 +90,8 @@ func TestTenantsWithoutAnswersLeaveWorkers(t *testing.T) {
 		b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
 	}
 	failed.Wait()
-	servedSoon(t, b, p, served)
+	driver.fail.Store(false)
+	mustBeServed(t, b, p, served)
 }
 
 // Eight tenants on a node of a cluster whose turns get no answer would hold all four workers until they are known to be
@@ -96,7 +104,7 @@ func TestANodeWithoutAnswersLeavesWorkers(t *testing.T) {
 		stuck[b.tenant(t)] = true
 	}
 	served := b.tenant(t)
-	driver := &unanswering{b.driver, stuck, make(chan struct{}, 2)}
+	driver := &unanswering{Driver: b.driver, stuck: stuck, hung: make(chan struct{}, 2)}
 	p := b.process(options{driver: driver, workers: 4, nodes: func(tenant domain.TenantID, _ string) [2]int32 {
 		if stuck[tenant] {
 			return [2]int32{2, 1} // only its documents are there
@@ -113,22 +121,17 @@ func TestANodeWithoutAnswersLeavesWorkers(t *testing.T) {
 	for range cap(driver.hung) {
 		<-driver.hung
 	}
-	servedSoon(t, b, p, served)
+	mustBeServed(t, b, p, served)
 }
 
-// servedSoon checks that the events of a tenant are folded while calls of others hang.
-func servedSoon(t *testing.T, b bench, p process, served domain.TenantID) {
+// mustBeServed checks that the events of a tenant are folded while calls of others hang.
+func mustBeServed(t *testing.T, b bench, p process, served domain.TenantID) {
 	t.Helper()
-	began := time.Now()
 	for range 20 {
 		position := b.append(t, served, "x-1", "Add", `{"k": "a", "n": 1}`)
-		if _, err := p.catalog.Document(t.Context(), served, "sums", "a", projection.Freshness{MinPosition: position, Wait: time.Minute}); err != nil {
+		fresh := projection.Freshness{MinPosition: position, Wait: time.Minute}
+		if _, err := p.catalog.Document(t.Context(), served, "sums", "a", fresh); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if took := time.Since(began); took > hangTime {
-		t.Errorf("20 documents of a tenant whose turns are answered took %s", took)
-	} else {
-		t.Logf("20 documents took %s", took)
 	}
 }
