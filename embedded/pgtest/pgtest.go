@@ -5,8 +5,8 @@
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
-// so that at the end the server is stopped, its files are removed, and a leaked goroutine fails the package. Without
-// that, or if the binary is killed, the server ends with the binary, and the next test binary removes the files.
+// so that at the end the server is stopped, its files are removed, and a leaked goroutine or the use of very much memory
+// fails the package. Without that, or if the binary is killed, the server ends with the binary, and the next test binary removes the files.
 // Parallel tests may call all functions.
 package pgtest
 
@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"go.uber.org/goleak"
 
 	"github.com/manifold-es/manifold/embedded"
@@ -44,7 +45,7 @@ var process struct {
 }
 
 // Main runs the package's tests, stops the server if they started it, and exits. A leaked goroutine counts as a
-// failure.
+// failure, and so does taking more than 4 GiB of memory.
 func Main(m *testing.M) {
 	os.Exit(Run(m))
 }
@@ -67,7 +68,26 @@ func Run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "pgtest:", err)
 		code = max(code, 1)
 	}
+	if err := checkMemory(); err != nil {
+		fmt.Fprintln(os.Stderr, "pgtest:", err)
+		code = max(code, 1)
+	}
 	return code
+}
+
+// checkMemory returns an error if the process has taken far more memory than any package needs, also with the race
+// detector. Otherwise nobody notices until tests beside each other take all of the machine's. It checks only Linux.
+func checkMemory() error {
+	const most = 4 << 30
+	process, err := procfs.Self()
+	if err != nil {
+		return nil // there is no /proc
+	}
+	status, err := process.NewStatus()
+	if err == nil && status.VmHWM > most {
+		err = fmt.Errorf("the tests took %d MiB of memory, more than %d", status.VmHWM>>20, most>>20)
+	}
+	return err
 }
 
 // runMoreInParallel lets several parallel tests run per processor, because most of the time a test waits for the server
