@@ -39,7 +39,7 @@ func (s *step) receiveForInterrupted(bytes int) *receive {
 
 func (s *step) addDelivery(r *receive, le *lease, e *domain.Event) {
 	if r.deliveries == nil {
-		space, _ := s.roomForLeases() // after this one
+		space, _ := s.p.roomForLeases() // after this one
 		r.deliveries = make([]domain.Delivery, 0, 1+max(0, min(r.limit-1, space, s.p.ahead.waiting())))
 	}
 	r.deliveries = append(r.deliveries, domain.Delivery{
@@ -51,8 +51,8 @@ func (s *step) addDelivery(r *receive, le *lease, e *domain.Event) {
 
 // roomForLeases returns how many more events may be leased. fresh reports whether they may include events that were not
 // delivered before.
-func (s *step) roomForLeases() (space int, fresh bool) {
-	l, most := s.p.ledger, s.p.row.Group.MaxInFlight
+func (p *partition) roomForLeases() (space int, fresh bool) {
+	l, most := p.ledger, p.row.Group.MaxInFlight
 	return most - l.inFlight(), len(l.retries) < 2*most
 }
 
@@ -82,7 +82,7 @@ func (s *step) redeliver(ctx context.Context, now, deadline int64) error {
 	if err := s.redeliverEach(ctx, l.dueInterrupted(wanted), deadline); err != nil {
 		return err
 	}
-	space, fresh := s.roomForLeases()
+	space, fresh := s.p.roomForLeases()
 	return s.redeliverEach(ctx, l.dueRedeliveries(now, s.eventsWanted(), space, fresh), deadline)
 }
 
@@ -150,7 +150,7 @@ func (s *step) deliverLeftBehind(ctx context.Context, deadline int64) error {
 			s.mayHaveMore = true
 			return nil // save the progress before reading more
 		}
-		space, fresh := s.roomForLeases()
+		space, fresh := s.p.roomForLeases()
 		free := l.freeStreams(min(s.eventsWanted(), space, streamsRead))
 		if !fresh || len(free) == 0 {
 			return nil
@@ -237,7 +237,7 @@ func (s *step) deliverNew(ctx context.Context, now, deadline int64) error {
 	p, l := s.p, s.p.ledger
 	p.delayedUntil = 0
 	for {
-		space, fresh := s.roomForLeases()
+		space, fresh := s.p.roomForLeases()
 		if space <= 0 || !fresh || s.receiveWithRoom(0) == nil {
 			return nil
 		}

@@ -69,10 +69,9 @@ type group struct {
 	sharedReads    *sharedReads    // reads the log for the tenant's groups
 	sharedRechecks *sharedRechecks // reads revisions for them
 
-	members  membership     // of a group with partitions
-	rotation atomic.Uint64  // the partition that the next receive of a member starts with
-	erased   atomic.Int64   // how often stored events have changed
-	placed   partitionCache // partitions of events delivered here
+	members membership     // of a group with partitions
+	erased  atomic.Int64   // how often stored events have changed
+	placed  partitionCache // partitions of events delivered here
 
 	parts map[int]*partition // guarded by Groups.mu
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/manifold-es/manifold/delivery/selection"
@@ -41,6 +42,9 @@ type partition struct {
 	groups *Groups
 	group  *group
 	number int
+
+	readyEvents atomic.Int64 // new events in memory that may be delivered, approximately; 0 during a step with receives
+	redelivers  atomic.Bool  // other events than new ones may be due
 
 	mu          sync.Mutex
 	state       partitionState
@@ -232,6 +236,18 @@ func (p *partition) countMemory() {
 	if p.groups.memory.scarce() {
 		p.ahead.maxBytes, p.streams.maxBytes = scarceBytes, scarceBytes
 	}
+}
+
+// countReady counts the ready events. It counts none of an ordered group: most may be of streams with events in flight.
+func (p *partition) countReady() {
+	ready := 0
+	if p.ledgerKnown && !p.ledger.ordered && p.delayedUntil == 0 {
+		if space, fresh := p.roomForLeases(); fresh {
+			ready = max(0, min(space, p.ahead.waiting()))
+		}
+	}
+	p.readyEvents.Store(int64(ready))
+	p.redelivers.Store(p.ledgerKnown && p.deliverable())
 }
 
 // readLedger reads the ledger.

@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -148,10 +149,10 @@ func (g *Groups) receive(ctx context.Context, gr *group, wanted Receive) (*recei
 		if err != nil {
 			return nil, err
 		}
-		// The partitions take turns at being asked first.
+		// Each partition is asked first from time to time.
 		numbers = assigned.partitions(wanted.Member)
-		if n := uint64(len(numbers)); n > 0 {
-			begin := gr.rotation.Add(1) % n
+		if n := len(numbers); n > 0 {
+			begin := rand.IntN(n)
 			numbers = slices.Concat(numbers[begin:], numbers[:begin])
 		}
 	case !wanted.Member.IsZero():

@@ -54,6 +54,9 @@ func (p *partition) newStep() *step {
 			}
 		}
 	}
+	if len(s.receives) > 0 {
+		p.readyEvents.Store(0) // other receives look elsewhere, also if this step hangs
+	}
 	// A notice may be lost. So waiting receives look again in time, however often others ask meanwhile.
 	s.recheckDue = len(s.receives) > 0 && time.Since(p.checkedAt) >= p.recheckAfter
 	p.sweepDue, p.outdated, p.mayDeliver = false, false, false
@@ -80,6 +83,7 @@ func (s *step) run() {
 		}
 	}
 	p.countMemory()
+	p.countReady()
 	s.finish(err, time.Since(s.began))
 }
 

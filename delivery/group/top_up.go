@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -15,20 +16,23 @@ import (
 const (
 	topUpFor      = stepTime
 	topUpPatience = 8
+	// plannedRounds is how many rounds ask only some partitions. They may have fewer events than they seem to, and
+	// others must not wait long for that to show.
+	plannedRounds = 2
 )
 
 // topUp adds events from a member's other partitions to those that one partition gave. It takes as many as the receive
-// has room for and as are due now. It asks the partitions concurrently, because each is a separate round trip, and asks
-// each for an equal share of the room. While there is room, it asks again those that gave their full share or had not
-// finished looking. Events that a partition cannot give in time come with the next receive; deliveries that arrive too
-// late go back. If ctx ends first, all deliveries go back.
+// has room for and as are due now. It asks several partitions concurrently, because each is a separate round trip, and
+// each for a share of the room. While there is room, it asks those not asked yet, and asks again those that gave their
+// full share or had not finished looking. Events that a partition cannot give in time come with the next receive;
+// deliveries that arrive too late go back. If ctx ends first, all deliveries go back.
 func (r *receive) topUp(ctx context.Context, given []domain.Delivery, within, ackTimeout time.Duration) ([]domain.Delivery, error) {
 	patience := min(topUpPatience*within, ackTimeout/8)
 	until := time.Now().Add(min(within, patience/2))
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	left := slices.DeleteFunc(slices.Clone(r.partitions), func(p *partition) bool { return p == r.giver && !r.mayHaveMore })
-	for ctx.Err() == nil && len(left) > 0 {
+	for round := 0; ctx.Err() == nil && len(left) > 0; round++ {
 		events, bytes, wait := r.limit-len(given), maxReceiveBytes, time.Until(until)
 		for i := range given {
 			bytes -= eventBytes(&given[i].Event)
@@ -36,8 +40,12 @@ func (r *receive) topUp(ctx context.Context, given []domain.Delivery, within, ac
 		if events <= 0 || bytes <= 0 || wait <= 0 {
 			break
 		}
+		shares := equalShares(events, len(left))
+		if round < plannedRounds {
+			left, shares = planShares(events, left)
+		}
 		var more []domain.Delivery
-		more, left = r.askForMore(patient, left, events, bytes, wait)
+		more, left = r.askForMore(patient, left, shares, bytes, wait)
 		given = append(given, more...)
 	}
 	if ctx.Err() != nil {
@@ -47,18 +55,23 @@ func (r *receive) topUp(ctx context.Context, given []domain.Delivery, within, ac
 	return given, nil
 }
 
-// askForMore asks partitions, once each, for equal shares of the room. It returns the partitions that may have more,
-// and those that it did not ask because the room is smaller than their number.
-func (r *receive) askForMore(ctx context.Context, partitions []*partition, events, bytes int, wait time.Duration) (more []domain.Delivery, left []*partition) {
-	shares := equalShares(events, len(partitions))
+// askForMore asks the first partitions, once each, for their shares of events. It returns the partitions that may have
+// more, and those that it did not ask.
+func (r *receive) askForMore(
+	ctx context.Context, partitions []*partition, shares []int, bytes int, wait time.Duration,
+) (more []domain.Delivery, left []*partition) {
 	asked, later := partitions[:len(shares)], partitions[len(shares):]
+	events := 0
+	for _, share := range shares {
+		events += share
+	}
 	parts := make([]*receive, len(asked))
 	found := make([][]domain.Delivery, len(asked))
 	failed := make([]error, len(asked)) // the next receive reports them
 	var asking sync.WaitGroup
 	for i, p := range asked {
 		parts[i] = &receive{
-			batch: shares[i], member: r.member, upTo: r.upTo, topUpBytes: max(1, bytes/len(asked)),
+			batch: shares[i], member: r.member, upTo: r.upTo, topUpBytes: max(1, bytes*shares[i]/events),
 			interrupted: interruptedNever, done: make(chan struct{}), partitions: []*partition{p}, looksLeft: 1, headRead: true,
 		}
 		asking.Go(func() { found[i], failed[i] = parts[i].await(ctx, wait) })
@@ -73,6 +86,40 @@ func (r *receive) askForMore(ctx context.Context, partitions []*partition, event
 		}
 	}
 	return more, left
+}
+
+// planShares returns the partitions in the order in which to ask them, and how many events to ask of each of the first.
+// If the partitions have enough ready events, only those with most are asked, because each that delivers saves its
+// ledger; so are the first partition and those that may have other events than new ones, for what would be their equal
+// share. Otherwise all are asked for equal shares.
+func planShares(events int, partitions []*partition) (order []*partition, shares []int) {
+	type offer struct {
+		of    *partition
+		ready int
+	}
+	var offers []offer
+	each, left := max(1, events/len(partitions)), events
+	for i, p := range partitions {
+		if i > 0 && !p.redelivers.Load() {
+			offers = append(offers, offer{p, int(p.readyEvents.Load())})
+			continue
+		}
+		order = append(order, p)
+		if share := min(each, left); share > 0 {
+			shares, left = append(shares, share), left-share
+		}
+	}
+	slices.SortStableFunc(offers, func(a, b offer) int { return cmp.Compare(b.ready, a.ready) })
+	for _, o := range offers {
+		order = append(order, o.of)
+		if share := min(o.ready, left); share > 0 {
+			shares, left = append(shares, share), left-share
+		}
+	}
+	if left > 0 {
+		return partitions, equalShares(events, len(partitions))
+	}
+	return order, shares
 }
 
 // equalShares divides number into equal shares of at least one. If number is smaller than among, only that many shares

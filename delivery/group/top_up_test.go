@@ -51,6 +51,40 @@ func TestReceiveIsToppedUpFromAllPartitions(t *testing.T) {
 	mustOutcomes(t, domain.OutcomeDone)(b.groups.Ack(t.Context(), b.tenant, "g", attempts(append(first, second...)...)))
 }
 
+// A receive is topped up from few partitions if they have enough events in memory, because each saves its ledger.
+func TestReceiveIsToppedUpFromFewPartitions(t *testing.T) {
+	t.Parallel()
+	b, _ := partitioned(t, 16, func(d *domain.GroupDefinition) { d.Ordering = domain.OrderingNone })
+	b.groups.TopUpFor(time.Hour)
+	const streams, each = 320, 5 // 100 events for each partition, on average
+	for range each {
+		b.append(t, streamNames(streams)...)
+	}
+	member := b.join(t, b.groups)
+	seen := make(map[int64]bool)
+	receive := func() (of map[int]bool) {
+		deliveries := b.receiveAs(t, member, 200)
+		if len(deliveries) != 200 {
+			t.Fatalf("after %d events, %d were delivered", len(seen), len(deliveries))
+		}
+		of = make(map[int]bool)
+		for _, d := range deliveries {
+			seen[d.Event.Position], of[d.Partition] = true, true
+		}
+		return of
+	}
+	receive() // reads ahead in all partitions
+	if of := receive(); len(of) > 6 {
+		t.Errorf("200 events came from %d partitions", len(of))
+	}
+	for range streams*each/200 - 2 {
+		receive()
+	}
+	if len(seen) != streams*each {
+		t.Errorf("%d events were delivered", len(seen))
+	}
+}
+
 // However a receive is assembled, the events of a stream are delivered in order.
 func TestToppedUpReceiveKeepsStreamsInOrder(t *testing.T) {
 	t.Parallel()

@@ -5,9 +5,9 @@
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
-// so that at the end the server is stopped, its files are removed, and a leaked goroutine or the use of very much memory
-// fails the package. Without that, or if the binary is killed, the server ends with the binary, and the next test binary removes the files.
-// Parallel tests may call all functions.
+// so that at the end the server is stopped, its files are removed, and a leaked goroutine or excessive use of memory
+// fails the package. Without that, or if the binary is killed, the server ends with the binary, and the next test
+// binary removes the files. Parallel tests may call all functions.
 package pgtest
 
 import (
@@ -76,16 +76,16 @@ func Run(m *testing.M) int {
 }
 
 // checkMemory returns an error if the process has taken far more memory than any package needs, also with the race
-// detector. Otherwise nobody notices until tests beside each other take all of the machine's. It checks only Linux.
+// detector. Otherwise it shows only when packages beside each other take all of the machine's. It checks only on Linux.
 func checkMemory() error {
 	const most = 4 << 30
-	process, err := procfs.Self()
+	self, err := procfs.Self()
 	if err != nil {
 		return nil // there is no /proc
 	}
-	status, err := process.NewStatus()
+	status, err := self.NewStatus()
 	if err == nil && status.VmHWM > most {
-		err = fmt.Errorf("the tests took %d MiB of memory, more than %d", status.VmHWM>>20, most>>20)
+		err = fmt.Errorf("the tests took %d MiB of memory, more than %d; use -memprofile", status.VmHWM>>20, most>>20)
 	}
 	return err
 }
