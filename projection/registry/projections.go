@@ -194,15 +194,24 @@ func (s *Registry) ResetProjection(ctx context.Context, id domain.ProjectionID, 
 	})
 }
 
-// deadlockAttempts is how often changeProjection tries a change whose transaction ends in a deadlock.
-const deadlockAttempts = 3
+// deadlockAttempts is how often changeProjection tries a change whose transaction ends in a deadlock. It pauses before it
+// tries again: otherwise it may lock the same rows before the transaction that waits for them wakes up.
+const (
+	deadlockAttempts = 3
+	deadlockPause    = 100 * time.Millisecond // the second pause is twice as long
+)
 
 // changeProjection runs do in a transaction under the projection's owner, and notifies every process after the commit. If
 // the database rolls the transaction back because of a deadlock, it runs do again. On a cluster, concurrent changes of
 // one row of a reference table can deadlock, since each locks the row on several nodes.
 func (s *Registry) changeProjection(ctx context.Context, id domain.ProjectionID, do func(pgx.Tx) error) error {
 	var err error
-	for range deadlockAttempts {
+	for attempt := range deadlockAttempts {
+		select {
+		case <-time.After(time.Duration(attempt) * deadlockPause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 		err = pg.Under(ctx, s.db.App, id.Owner, func(tx pgx.Tx) error {
 			if err := do(tx); err != nil {
 				return err
