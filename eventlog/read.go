@@ -503,9 +503,9 @@ func (r *eventReader) row(values [][]byte) error {
 	return nil
 }
 
-// reserveEvents makes room for as many events as may come, judging by the bytes of those before, and for at most four
-// times as many as there are: a limit may be far more than the log has. Without it, append would copy the events of a
-// long answer many times.
+// reserveEvents makes room for the events that are likely to come, judging by the size of those read so far. The room
+// is at most four times what was read, because the limit may far exceed the log. Without reserveEvents, append would
+// copy the events of a long answer many times.
 func (r *eventReader) reserveEvents() {
 	more := min(r.limit, 4*len(r.events)) - len(r.events)
 	if average := r.bytes / len(r.events); r.maxBytes > 0 && average > 0 {

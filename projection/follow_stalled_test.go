@@ -17,7 +17,8 @@ type unanswering struct {
 	drivers.Driver
 	stuck map[domain.TenantID]bool
 	hung  chan struct{} // gets one for each such call, if there is room
-	fail  atomic.Bool   // they fail after hangTime, as by a statement's timeout
+	// callsFail makes these calls fail after hangTime, like a statement's timeout. Otherwise they hang until ctx ends.
+	callsFail atomic.Bool
 }
 
 // hangTime is more than a turn may take before its tenant is stalled.
@@ -35,7 +36,7 @@ func (h *unanswering) answer(ctx context.Context, tenant domain.TenantID) error 
 	defer timeout.Stop()
 	select {
 	case <-timeout.C:
-		if !h.fail.Load() {
+		if !h.callsFail.Load() {
 			<-ctx.Done()
 		}
 	case <-ctx.Done():
@@ -71,7 +72,7 @@ func TestTenantsWithoutAnswersLeaveWorkers(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[domain.TenantID]bool{}
 	driver := &unanswering{Driver: b.driver, stuck: stuck}
-	driver.fail.Store(true)
+	driver.callsFail.Store(true)
 	p := b.process(options{driver: driver, workers: 4, observer: projection.Observer{
 		Retry: func(_ domain.ProjectionID, tenant domain.TenantID, _ error) {
 			mu.Lock()
@@ -90,7 +91,7 @@ func TestTenantsWithoutAnswersLeaveWorkers(t *testing.T) {
 		b.append(t, tenant, "x-1", "Add", `{"k": "a", "n": 1}`)
 	}
 	failed.Wait()
-	driver.fail.Store(false)
+	driver.callsFail.Store(false)
 	mustBeServed(t, b, p, served)
 }
 

@@ -43,8 +43,8 @@ type partition struct {
 	group  *group
 	number int
 
-	readyEvents atomic.Int64 // new events in memory that may be delivered, approximately; 0 during a step with receives
-	redelivers  atomic.Bool  // other events than new ones may be due
+	readyEvents  atomic.Int64 // new events in memory that may be delivered, approximately; 0 in a step with receives
+	mayRedeliver atomic.Bool  // events other than new ones may be due
 
 	mu          sync.Mutex
 	state       partitionState
@@ -238,7 +238,8 @@ func (p *partition) countMemory() {
 	}
 }
 
-// countReady counts the ready events. It counts none of an ordered group: most may be of streams with events in flight.
+// countReady sets readyEvents and mayRedeliver after a step. An ordered group has no ready events: most of those in
+// memory may belong to streams that have an event in flight.
 func (p *partition) countReady() {
 	ready := 0
 	if p.ledgerKnown && !p.ledger.ordered && p.delayedUntil == 0 {
@@ -247,7 +248,7 @@ func (p *partition) countReady() {
 		}
 	}
 	p.readyEvents.Store(int64(ready))
-	p.redelivers.Store(p.ledgerKnown && p.deliverable())
+	p.mayRedeliver.Store(p.ledgerKnown && p.deliverable())
 }
 
 // readLedger reads the ledger.

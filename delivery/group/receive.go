@@ -149,7 +149,7 @@ func (g *Groups) receive(ctx context.Context, gr *group, wanted Receive) (*recei
 		if err != nil {
 			return nil, err
 		}
-		// Each partition is asked first from time to time.
+		// Begin with a random partition, so that every partition is the first one from time to time.
 		numbers = assigned.partitions(wanted.Member)
 		if n := len(numbers); n > 0 {
 			begin := rand.IntN(n)

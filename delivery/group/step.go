@@ -55,7 +55,7 @@ func (p *partition) newStep() *step {
 		}
 	}
 	if len(s.receives) > 0 {
-		p.readyEvents.Store(0) // other receives look elsewhere, also if this step hangs
+		p.readyEvents.Store(0) // other receives ask other partitions, even if this step hangs
 	}
 	// A notice may be lost. So waiting receives look again in time, however often others ask meanwhile.
 	s.recheckDue = len(s.receives) > 0 && time.Since(p.checkedAt) >= p.recheckAfter

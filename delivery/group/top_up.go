@@ -16,15 +16,15 @@ import (
 const (
 	topUpFor      = stepTime
 	topUpPatience = 8
-	// plannedRounds is how many rounds ask only some partitions. They may have fewer events than they seem to, and
-	// others must not wait long for that to show.
+	// plannedRounds is how many rounds ask only some partitions. Their counts of ready events may be too high, so later
+	// rounds ask all of them.
 	plannedRounds = 2
 )
 
 // topUp adds events from a member's other partitions to those that one partition gave. It takes as many as the receive
 // has room for and as are due now. It asks several partitions concurrently, because each is a separate round trip, and
-// each for a share of the room. While there is room, it asks those not asked yet, and asks again those that gave their
-// full share or had not finished looking. Events that a partition cannot give in time come with the next receive;
+// each for a share of the room. While there is room, it asks the remaining partitions, and asks again those that gave
+// their full share or had not finished looking. Events that a partition cannot give in time come with the next receive;
 // deliveries that arrive too late go back. If ctx ends first, all deliveries go back.
 func (r *receive) topUp(ctx context.Context, given []domain.Delivery, within, ackTimeout time.Duration) ([]domain.Delivery, error) {
 	patience := min(topUpPatience*within, ackTimeout/8)
@@ -56,7 +56,7 @@ func (r *receive) topUp(ctx context.Context, given []domain.Delivery, within, ac
 }
 
 // askForMore asks the first partitions, once each, for their shares of events. It returns the partitions that may have
-// more, and those that it did not ask.
+// more, including the rest, which it does not ask.
 func (r *receive) askForMore(
 	ctx context.Context, partitions []*partition, shares []int, bytes int, wait time.Duration,
 ) (more []domain.Delivery, left []*partition) {
@@ -88,10 +88,10 @@ func (r *receive) askForMore(
 	return more, left
 }
 
-// planShares returns the partitions in the order in which to ask them, and how many events to ask of each of the first.
-// If the partitions have enough ready events, only those with most are asked, because each that delivers saves its
-// ledger; so are the first partition and those that may have other events than new ones, for what would be their equal
-// share. Otherwise all are asked for equal shares.
+// planShares orders the partitions, and returns how many events to ask of each of the first ones. Each partition that
+// delivers saves its ledger, so it chooses those with the most ready events, as many as it takes to fill the room. The
+// first partition and those that may redeliver events are always asked, for an equal share, so that none is passed over
+// for long. If all of them have too few ready events, it returns equal shares for all partitions.
 func planShares(events int, partitions []*partition) (order []*partition, shares []int) {
 	type offer struct {
 		of    *partition
@@ -100,7 +100,7 @@ func planShares(events int, partitions []*partition) (order []*partition, shares
 	var offers []offer
 	each, left := max(1, events/len(partitions)), events
 	for i, p := range partitions {
-		if i > 0 && !p.redelivers.Load() {
+		if i > 0 && !p.mayRedeliver.Load() {
 			offers = append(offers, offer{p, int(p.readyEvents.Load())})
 			continue
 		}

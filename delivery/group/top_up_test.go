@@ -73,7 +73,7 @@ func TestReceiveIsToppedUpFromFewPartitions(t *testing.T) {
 		}
 		return of
 	}
-	receive() // reads ahead in all partitions
+	receive() // afterwards all partitions have events in memory
 	if of := receive(); len(of) > 6 {
 		t.Errorf("200 events came from %d partitions", len(of))
 	}

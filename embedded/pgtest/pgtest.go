@@ -75,8 +75,8 @@ func Run(m *testing.M) int {
 	return code
 }
 
-// checkMemory returns an error if the process has taken far more memory than any package needs, also with the race
-// detector. Otherwise it shows only when packages beside each other take all of the machine's. It checks only on Linux.
+// checkMemory returns an error if the process took far more memory than any package needs, even with the race detector.
+// Otherwise such use shows only when packages running in parallel exhaust the machine's memory. It works only on Linux.
 func checkMemory() error {
 	const most = 4 << 30
 	self, err := procfs.Self()

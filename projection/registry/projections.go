@@ -194,11 +194,12 @@ func (s *Registry) ResetProjection(ctx context.Context, id domain.ProjectionID, 
 	})
 }
 
-// deadlockAttempts is how often changeProjection tries a change whose transaction ends in a deadlock. It pauses before it
-// tries again: otherwise it may lock the same rows before the transaction that waits for them wakes up.
 const (
+	// deadlockAttempts is how often changeProjection tries a change whose transaction ends in a deadlock.
 	deadlockAttempts = 3
-	deadlockPause    = 100 * time.Millisecond // the second pause is twice as long
+	// deadlockPause is the pause before the second attempt. Without it, the change may lock the same rows again before
+	// the transaction that waits for them wakes up. The next pause is twice as long.
+	deadlockPause = 100 * time.Millisecond
 )
 
 // changeProjection runs do in a transaction under the projection's owner, and notifies every process after the commit. If
