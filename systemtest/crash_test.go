@@ -19,7 +19,7 @@ import (
 // rounds the kill happens at any time. Up to each kill, clients append as fast as they can; then they rest.
 func crashes(t *testing.T, w *workload, r *rand.Rand, more int, kill func(round int)) {
 	t.Helper()
-	w.rest = 50 * time.Millisecond
+	w.rest = 200 * time.Millisecond
 	w.calm.Store(true)
 	w.load(3, r.Uint64())
 	var rebuilds sync.WaitGroup
