@@ -1,8 +1,8 @@
 // Package manifold is Manifold as a library: an event store and projection service for many tenants.
 //
 // Start turns a configuration into a running Process. Main runs the whole program. An Option adds a driver, a
-// projection, a reactor, a decider or commands. The code is in other packages: all parts are wired together in package service,
-// and the commands are in package cli.
+// projection, a reactor, a decider or commands. The code is in other packages: all parts are wired together in package
+// service, and the commands are in package cli.
 //
 // A team that brings its own driver builds its own binary:
 //
@@ -10,8 +10,8 @@
 //		manifold.Main(manifold.WithDriver("cosmos", cosmos.Open))
 //	}
 //
-// Such a binary has the commands of a service: serve, dev, migrate, doctor, test, docs and version. The standard binary,
-// cmd/manifold, adds the client commands (import, export, tenant, bench, ...), which work with every service.
+// Such a binary has the commands of a service: serve, dev, migrate, doctor, test, docs and version. The standard
+// binary, cmd/manifold, adds the client commands (import, export, tenant, bench, ...), which work with every service.
 package manifold
 
 import (

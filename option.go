@@ -59,10 +59,10 @@ func WithReactor(definition reactor.Definition, handler reactor.Handler) Option 
 	}
 }
 
-// WithDecider adds a function that decides a command of a category's aggregates: behind the same endpoint as the commands
-// of definitions, with the same guarantees. A tenant's definition of the category must exist, since it gives the state;
-// its own command of that name goes first. See aggregate.Decider, and aggregate.WithBoundary for what it may depend on
-// besides the state.
+// WithDecider adds a function that decides a command of a category's aggregates: behind the same endpoint as the
+// commands of definitions, with the same guarantees. A tenant's definition of the category must exist, since it gives
+// the state; its own command of that name goes first. See aggregate.Decider, and aggregate.WithBoundary for what it may
+// depend on besides the state.
 func WithDecider(category, command string, decide aggregate.Decider, options ...aggregate.DeciderOption) Option {
 	return func(p *cli.Program) {
 		p.Deciders = append(p.Deciders, service.Decider{Category: category, Command: command, Decide: decide, Options: options})
@@ -70,8 +70,8 @@ func WithDecider(category, command string, decide aggregate.Decider, options ...
 }
 
 // WithTracerProvider records the service's spans with the program's own provider of OpenTelemetry. Otherwise the
-// environment variables of OpenTelemetry (OTEL_...) say where they are exported to. The program shuts the provider down,
-// after the service has stopped.
+// environment variables of OpenTelemetry (OTEL_...) say where they are exported to. The program shuts the provider
+// down, after the service has stopped.
 func WithTracerProvider(provider trace.TracerProvider) Option {
 	return func(p *cli.Program) { p.TracerProvider = provider }
 }

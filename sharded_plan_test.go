@@ -30,12 +30,13 @@ var samples = map[string]string{
 
 var namedParameter = regexp.MustCompile(`@[a-zA-Z]\w*`)
 
-// fillers replace what is composed at run time: nothing, a condition, or the name of a table of documents. The first with
-// which the text is a statement counts.
+// fillers replace what is composed at run time: nothing, a condition, or the name of a table of documents. The first
+// with which the text is a statement counts.
 var fillers = []string{"", "true", "manifold_documents.documents"}
 
-// Citus plans every statement whose text is constant, also those that tests execute rarely. It plans the others as far as
-// a filler completes them: tests of their packages, which run on a cluster, execute all forms that filters and orders have.
+// Citus plans every statement whose text is constant, also those that tests execute rarely. It plans the others as far
+// as a filler completes them: tests of their packages, which run on a cluster, execute all forms that filters and
+// orders have.
 func TestACitusClusterPlansStatements(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -57,8 +57,8 @@ var acrossTenants = map[string]string{
 	"projection/registry.reopenInline":       "finds the tenants whose logs to reopen",
 }
 
-// partsOfStatements lists the functions with parts that name no tenant, or no row of its, because the statement around them
-// does.
+// partsOfStatements lists the functions with parts that name no tenant, or no row of its, because the statement around
+// them does.
 var partsOfStatements = map[string]string{
 	"drivers/postgres.SaveIn":           "inserts beside the checkpoint that the statement has moved, a row of the same tenant",
 	"drivers/postgres.add":              "counts what the same statement has found",
@@ -264,7 +264,8 @@ func sqlOf(t *testing.T, p goPackage, shared map[string]ast.Expr) (literals []sq
 	return literals
 }
 
-// parse returns a package's declarations, and the values of its variables, constants and functions that only compose SQL.
+// parse returns a package's declarations, and the values of its variables, constants and functions that only compose
+// SQL.
 func parse(t *testing.T, p goPackage) (declarations []ast.Decl, constants map[string]ast.Expr) {
 	t.Helper()
 	constants = map[string]ast.Expr{}

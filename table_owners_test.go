@@ -19,7 +19,8 @@ var tableOwners = map[string][]string{
 	"schema_sets": {"schema"}, "schema_types": {"schema"}, "schema_versions": {"schema"}, "schema_rules": {"schema"}, "schema_retags": {"schema"},
 	"erased_events": {"eventlog"}, "erasures": {"erasure/subjects"},
 	"events": {"eventlog", "retention"}, "event_tags": {"eventlog"}, "tagged_events": {"eventlog"},
-	// A change of inline builds increments the log's revision of them, and an append ends builds that it cannot fold into.
+	// A change of inline builds increments the log's revision of them, and an append ends builds that it cannot fold
+	// into.
 	"replica_beacons": {"eventlog"}, "logs": {"eventlog", "projection/registry"}, "tenant_builds": {"projection/registry", "eventlog"},
 	"projections": {"projection/registry"}, "projection_versions": {"projection/registry"}, "rebuilds": {"projection/registry"},
 	"build_numbers": {"projection/registry"}, "retired_builds": {"projection/registry"}, "build_losses": {"projection/registry"},

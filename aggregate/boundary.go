@@ -17,8 +17,8 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// BoundaryDefinition says which events of the tenant, whatever their streams, a command depends on, and what they mean to
-// it. Its expressions see the fold of these events as boundary.NAME.
+// BoundaryDefinition says which events of the tenant, whatever their streams, a command depends on, and what they mean
+// to it. Its expressions see the fold of these events as boundary.NAME.
 type BoundaryDefinition struct {
 	Query   []BoundaryItem    `json:"query"`             // an event matters if any item matches it
 	Initial json.RawMessage   `json:"initial,omitempty"` // as in Definition

@@ -86,7 +86,8 @@ const (
 	Rejected OutcomeKind = "rejected" // a rule failed
 )
 
-// DecidedEvent is an event that a command has appended or, in a dry run, would append: without ID, version and position.
+// DecidedEvent is an event that a command has appended or, in a dry run, would append: without ID, version and
+// position.
 type DecidedEvent struct {
 	NewEvent // without Data and Metadata if the outcome is a duplicate
 	domain.AppendedEvent
@@ -118,8 +119,8 @@ const (
 //   - domain.CodeTooCostly: the boundary has too many events
 //   - domain.CodeNotCaughtUp: the log ends before MinPosition
 //
-// After an error nothing was appended, unless the code is domain.CodeOutcomeUnknown, or an earlier command with the same
-// key was accepted.
+// After an error nothing was appended, unless the code is domain.CodeOutcomeUnknown, or an earlier command with the
+// same key was accepted.
 func (c *Commands) Send(ctx context.Context, tenant domain.TenantID, command Command) (Outcome, error) {
 	began := time.Now()
 	if err := domain.CheckStream("stream", command.Stream); err != nil {
@@ -523,8 +524,8 @@ func (on *known) complete(meter *expr.Meter, command *Command, d *decision) (err
 	return err
 }
 
-// checkStreams returns an error if the sender may not append to a stream of the decision, or if the decision would not be
-// checked against the state that it was made on. stateless says that it did not depend on the stream's state.
+// checkStreams returns an error if the sender may not append to a stream of the decision, or if the decision would not
+// be checked against the state that it was made on. stateless says that it did not depend on the stream's state.
 func (c *Command) checkStreams(d *decision, stateless bool) error {
 	own, others := len(d.events) == 0 || stateless, map[string]struct{}{}
 	for _, e := range d.events {
@@ -667,8 +668,8 @@ func (s *sending) kept(ctx context.Context, kept keptOutcome) (Outcome, error) {
 	return Outcome{Kind: Nothing, Stream: s.command.Stream, Version: kept.Version, State: s.stateAt(ctx, kept.Version), Duplicate: true}, nil
 }
 
-// stateAt returns the state at a version, or nil if it cannot be loaded: since then, the definition may have been removed,
-// or retention may have removed events. An error would deny the outcome.
+// stateAt returns the state at a version, or nil if it cannot be loaded: since then, the definition may have been
+// removed, or retention may have removed events. An error would deny the outcome.
 func (s *sending) stateAt(ctx context.Context, version int64) json.RawMessage {
 	if version == 0 {
 		return nil

@@ -13,8 +13,8 @@ import (
 
 // Decider decides a command in Go instead of by expressions. It returns the events to append, none if there is nothing
 // to do, or a *Rejection as the error. An event without a stream is for the command's. It may be called several times
-// for one command, and by many goroutines at once, so it must depend on the decision alone and have no effects. ctx ends
-// with the request. With WithBoundary it may depend on events of other streams.
+// for one command, and by many goroutines at once, so it must depend on the decision alone and have no effects. ctx
+// ends with the request. With WithBoundary it may depend on events of other streams.
 type Decider func(ctx context.Context, decision Decision) ([]NewEvent, error)
 
 // Decision is what a Decider decides on.

@@ -25,11 +25,11 @@ type DeciderOption func(*command)
 //
 // apply gets the events as the tenant's upcasters convert them, in the log's order. It may be called by many goroutines
 // at once, each with its own value. The same events must give the same value. What the decider returns is folded before
-// it is appended, so an event has neither id, version, position nor times. If apply returns an error, the command cannot
-// be decided (domain.CodeFaulted).
+// it is appended, so an event has neither id, version, position nor times. If apply returns an error, the command
+// cannot be decided (domain.CodeFaulted).
 //
-// encoding/json must write T as a JSON object, and read it again unchanged: the value is remembered as JSON, in which an
-// integer outside int64 becomes a floating-point number. Use a string for such a value.
+// encoding/json must write T as a JSON object, and read it again unchanged: the value is remembered as JSON, in which
+// an integer outside int64 becomes a floating-point number. Use a string for such a value.
 func WithBoundary[T any](name string, query func(Decision) (domain.Query, error), apply func(value *T, event NewEvent) error) DeciderOption {
 	return func(c *command) {
 		c.boundary = append(c.boundary, boundary{name: name, query: query, fold: &fold{inGo: &goFold{
@@ -39,8 +39,8 @@ func WithBoundary[T any](name string, query func(Decision) (domain.Query, error)
 	}
 }
 
-// WithoutState makes a Decider depend on its boundaries alone. If all of its events are for other streams, the command's
-// stream is not read.
+// WithoutState makes a Decider depend on its boundaries alone. If all of its events are for other streams, the
+// command's stream is not read.
 func WithoutState() DeciderOption { return func(c *command) { c.readsState = false } }
 
 // goFold folds events into a value that encoding/json reads and writes.

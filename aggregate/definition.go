@@ -22,8 +22,8 @@ const (
 	MaxDefinitionBytes = 256 << 10 // of all expressions and the initial state together
 )
 
-// ParseDefinition reads a definition from JSON, without checking what it means. Unknown fields are errors. The error is a
-// *domain.Error with domain.CodeInvalidDefinition.
+// ParseDefinition reads a definition from JSON, without checking what it means. Unknown fields are errors. The error is
+// a *domain.Error with domain.CodeInvalidDefinition.
 func ParseDefinition(text json.RawMessage) (Definition, error) {
 	var raw struct {
 		Definition

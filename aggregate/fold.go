@@ -57,8 +57,8 @@ func compile(meter *expr.Meter, definition Definition, upcasters *upcasting.Set)
 	return f, nil
 }
 
-// compileFold compiles what a definition does with events, and calls wrong for each of its problems; prefix begins their
-// places. The result is meaningless if there are any, or if the meter ended it.
+// compileFold compiles what a definition does with events, and calls wrong for each of its problems; prefix begins
+// their places. The result is meaningless if there are any, or if the meter ended it.
 func compileFold(meter *expr.Meter, prefix string, definition Definition, upcasters *upcasting.Set, wrong func(where, format string, args ...any)) (f *fold, err error) {
 	f = &fold{tag: tagOf(definition, upcasters), initial: expr.NewObject(nil), upcasters: upcasters, upcast: make(map[string]struct{})}
 	if len(definition.Initial) > 0 {
@@ -89,8 +89,8 @@ func (f *fold) nextAll(meter *expr.Meter, state *expr.Object, events []domain.Ev
 
 // next returns the state after an event, which it brings into its newest form. A nil state means that the previous fold
 // gave null: the next event starts from the initial state. An event of a type that the definition does not name changes
-// nothing. The error is a *domain.Error with domain.CodeFaulted that names the event and the place in the expression, of
-// the definition or of an upcaster. The result is meaningless if the meter ended the evaluation.
+// nothing. The error is a *domain.Error with domain.CodeFaulted that names the event and the place in the expression,
+// of the definition or of an upcaster. The result is meaningless if the meter ended the evaluation.
 func (f *fold) next(meter *expr.Meter, state *expr.Object, event *domain.Event) (*expr.Object, error) {
 	where := event.Type
 	step := f.on[where]

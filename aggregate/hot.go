@@ -11,10 +11,11 @@ import (
 )
 
 // hotStates remembers the states of streams that commands were sent to, and of boundaries, so that the next command
-// needs no read. A boundary's version is a position. A remembered state may be old; the append that follows from it fails then. It is safe for concurrent use.
+// needs no read. A boundary's version is a position. A remembered state may be old; the append that follows from it
+// fails then. It is safe for concurrent use.
 //
-// Tenants share the memory. When it is full, a few tenants are compared, and the largest of them loses the state that it
-// has used least recently.
+// Tenants share the memory. When it is full, a few tenants are compared, and the largest of them loses the state that
+// it has used least recently.
 type hotStates struct {
 	most int // bytes
 

@@ -73,8 +73,8 @@ func (s *States) storeState(ctx context.Context, tenant domain.TenantID, state S
 	return s.storeSnapshots(ctx, tenant, state, append(snapshots, state.snapshot()))
 }
 
-// storeSnapshots stores snapshots from the fold of a state. If the definition has changed meanwhile, storeSnapshots keeps
-// the snapshots of the new one, which it would delete, and returns errDefinitionChanged.
+// storeSnapshots stores snapshots from the fold of a state. If the definition has changed meanwhile, storeSnapshots
+// keeps the snapshots of the new one, which it would delete, and returns errDefinitionChanged.
 func (s *States) storeSnapshots(ctx context.Context, tenant domain.TenantID, state State, snapshots []Snapshot) error {
 	current, err := s.fold(ctx, tenant, domain.Category(state.Stream))
 	if err != nil {

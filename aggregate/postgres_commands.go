@@ -34,8 +34,8 @@ const (
 var selectOutcome = pg.Statement{Name: "manifold_command_outcome", SQL: `
 	select o.outcome from command_outcomes as o where o.tenant_id = $1::uuid and o.outcome_id = $2::uuid`}
 
-// earlierOutcome returns the kept outcome with an id, or else the position of the event with the id. Nil and 0 mean that
-// there is neither.
+// earlierOutcome returns the kept outcome with an id, or else the position of the event with the id. Nil and 0 mean
+// that there is neither.
 func (s *Postgres) earlierOutcome(ctx context.Context, tenant domain.TenantID, id domain.EventID) (kept *keptOutcome, position int64, err error) {
 	err = s.db.Read(ctx, tenant, func() { kept, position = nil, 0 },
 		eventlog.EventPositionQuery(tenant, id, &position),

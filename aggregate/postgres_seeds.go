@@ -55,7 +55,8 @@ var selectSeeds = pg.Statement{Name: "manifold_aggregate_seeds", SQL: `
 // errPageFull ends a page of seeds whose remaining rows are not needed.
 var errPageFull = errors.New("the page is full")
 
-// seeds returns a page for States.Seeds, of snapshots with the tag. types are the event types that the rules fold; empty: all.
+// seeds returns a page for States.Seeds, of snapshots with the tag. types are the event types that the rules fold;
+// empty: all.
 func (s *Postgres) seeds(ctx context.Context, tenant domain.TenantID, q domain.SeedQuery, tag string, types []string) (domain.SeedPage, error) {
 	var page domain.SeedPage
 	var read, streams int64

@@ -49,10 +49,11 @@ func snapshotQuery(tenant domain.TenantID, stream, tag string, atMost int64, los
 	}}
 }
 
-// PutSnapshots stores snapshots of one stream, with one tag, in the order of their versions; there is at least one. Each
-// replaces one with the same version, unless that one lacks fewer events. Of the stream's snapshots with the same tag,
-// the newest SnapshotsKept stay, and the first of each rung. If the tag is a definition's (IsDefinitionTag), snapshots
-// with other definitions' tags are deleted, because the definition has changed. TakenAt is the database's current time.
+// PutSnapshots stores snapshots of one stream, with one tag, in the order of their versions; there is at least one.
+// Each replaces one with the same version, unless that one lacks fewer events. Of the stream's snapshots with the same
+// tag, the newest SnapshotsKept stay, and the first of each rung. If the tag is a definition's (IsDefinitionTag),
+// snapshots with other definitions' tags are deleted, because the definition has changed. TakenAt is the database's
+// current time.
 func (s *Postgres) PutSnapshots(ctx context.Context, tenant domain.TenantID, snapshots ...Snapshot) error {
 	return pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		for _, snapshot := range snapshots {

@@ -19,8 +19,8 @@ type PreviewQuery struct {
 }
 
 // Preview folds events with a definition and with the tenant's upcasters, decides a command, and stores nothing. Events
-// that retention has removed are missing. The errors are those of NewTrial and Trial.Run, with their places in the query.
-// They are domain.CodeNotFound without stream and command, or for a version that the stream has not reached, and
+// that retention has removed are missing. The errors are those of NewTrial and Trial.Run, with their places in the
+// query. They are domain.CodeNotFound without stream and command, or for a version that the stream has not reached, and
 // domain.CodeTooLarge if the version, or the newest one for a command, is after the first MaxTrialEvents events.
 // Config.Requests limits the cost.
 func (s *States) Preview(ctx context.Context, tenant domain.TenantID, q PreviewQuery) (result TrialResult, err error) {

@@ -176,8 +176,8 @@ func (s *States) takeNewest(ctx context.Context, key streamKey, f *fold) error {
 	return err
 }
 
-// beginHot starts from the state that commands have left in memory, if there is one. It does not if that would leave out
-// snapshots on the way from the newest one.
+// beginHot starts from the state that commands have left in memory, if there is one. It does not if that would leave
+// out snapshots on the way from the newest one.
 func (l *loading) beginHot(ctx context.Context, key streamKey) error {
 	hot, ok := l.hot.get(key, l.fold.tag)
 	if !ok {

@@ -20,8 +20,8 @@ type Config struct {
 	Store     *Postgres
 	Events    *eventlog.Log
 	Upcasters *upcasting.Upcasters // nil: events are folded as they are in the log
-	// Tagger returns what adds the tags that the schemas of event types derive to an append, as the append itself will. It
-	// returns nil if the tenant's schemas derive none; nil: no tenant's do.
+	// Tagger returns what adds the tags that the schemas of event types derive to an append, as the append itself will.
+	// It returns nil if the tenant's schemas derive none; nil: no tenant's do.
 	Tagger   func(ctx context.Context, tenant domain.TenantID) (schema.Tagger, error)
 	Requests *budget.Requests // what Load and TakeSnapshot may cost; nil: the defaults of budget.New
 	Log      *slog.Logger

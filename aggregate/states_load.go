@@ -75,8 +75,8 @@ func (l *loading) run(ctx context.Context) (State, error) {
 	return l.loaded, nil
 }
 
-// begin finds the newest suitable snapshot. The events of a snapshot may have happened at any time, so no snapshot suits
-// a moment of occurrence.
+// begin finds the newest suitable snapshot. The events of a snapshot may have happened at any time, so no snapshot
+// suits a moment of occurrence.
 func (l *loading) begin(ctx context.Context) error {
 	if l.decoded {
 		return nil
@@ -247,8 +247,9 @@ const (
 	sliceBytes  = 4 << 20
 )
 
-// read passes a stream's events from version from up to upTo (0: the newest) to each, slice by slice; the last slice may
-// be empty. It reads the next slice while each works on the last one. floor is the stream's floor after the last read.
+// read passes a stream's events from version from up to upTo (0: the newest) to each, slice by slice; the last slice
+// may be empty. It reads the next slice while each works on the last one. floor is the stream's floor after the last
+// read.
 func (s *States) read(ctx context.Context, tenant domain.TenantID, stream string, from, upTo int64, each func(events []domain.Event, last bool) error) (floor int64, err error) {
 	if upTo > 0 && from > upTo {
 		return 0, each(nil, true)

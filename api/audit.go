@@ -254,8 +254,9 @@ func (discard) Header() http.Header            { return http.Header{} }
 func (discard) Write(text []byte) (int, error) { return len(text), nil }
 func (discard) WriteHeader(int)                {}
 
-// denied returns what counts the refused requests of an operation for the audit logs. A request whose caller is not certain
-// counts for the operators' log, and so does that of a tenant that is not active, which may be erased before it is recorded.
+// denied returns what counts the refused requests of an operation for the audit logs. A request whose caller is not
+// certain counts for the operators' log, and so does that of a tenant that is not active, which may be erased before it
+// is recorded.
 func (s *Server) denied(operation string) func(ctx context.Context, err error) {
 	return func(ctx context.Context, err error) {
 		if !problem.IsRefusal(err) {
@@ -282,8 +283,8 @@ func asDenied(err error, caller access.Caller) error {
 	return &auth.DenialError{Credential: caller.Credential, Err: err}
 }
 
-// network returns the prefix of an address by which denied requests are counted, so that one client with many addresses is
-// one of few.
+// network returns the prefix of an address by which denied requests are counted, so that one client with many addresses
+// is one of few.
 func network(address netip.Addr) string {
 	bits := 64
 	if address.Is4() {

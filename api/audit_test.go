@@ -17,8 +17,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// unaudited are the operations besides GET that are not administrative: they carry data, change nothing, or are the work
-// of consumers.
+// unaudited are the operations besides GET that are not administrative: they carry data, change nothing, or are the
+// work of consumers.
 var unaudited = strings.Fields(`appendToStream append publish importEvents sendCommand sendCommands takeSnapshot
 	readByQuery previewAggregate previewProjection planProjections catchUpProjection checkSchema previewUpcaster
 	createTicket receive ackEvents ackEvent nackEvents extendEvents joinSubscription heartbeatSubscription leaveSubscription`)
@@ -67,7 +67,8 @@ func jsonText(t *testing.T, value any) string {
 	return string(text)
 }
 
-// wantAudited fails unless each of the operations was recorded before and after in the actor's audit log, without secrets.
+// wantAudited fails unless each of the operations was recorded before and after in the actor's audit log, without
+// secrets.
 func wantAudited(t *testing.T, a *actor, done map[string]bool, owned func(scopes []any) bool) {
 	t.Helper()
 	started, ended := map[string]int{}, map[string]int{}
@@ -182,8 +183,8 @@ func TestAuditedPanic(t *testing.T) {
 	equal(t, "the outcome", list{last.at("type"), last.at("data", "action")}, list{"ActionUnknown", "runRetention"})
 }
 
-// What an operator does to a tenant is in the logs of both, wherever the request names the tenant. A refused action shows what
-// it has changed nevertheless.
+// What an operator does to a tenant is in the logs of both, wherever the request names the tenant. A refused action
+// shows what it has changed nevertheless.
 func TestAuditLogsOfAnOperatorsActions(t *testing.T) {
 	t.Parallel()
 	w := sharedWorld(t)

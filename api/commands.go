@@ -107,7 +107,8 @@ func writeJSON(c echo.Context, body []byte) error {
 // commandsAtOnce is how many commands of one request are decided at the same time.
 const commandsAtOnce = 16
 
-// sendCommands is POST /v1/commands. The commands of a stream are sent one after the other, in the order of the request.
+// sendCommands is POST /v1/commands. The commands of a stream are sent one after the other, in the order of the
+// request.
 func (s *Server) sendCommands(c echo.Context, caller access.Caller) error {
 	request := c.Request()
 	if err := noExpectation(request.Header, "each command of the body has its own expectedVersion; give it there"); err != nil {

@@ -93,8 +93,8 @@ func (s *Server) readStream(c echo.Context, caller access.Caller) error {
 	return s.answerEvents(c, caller.ShareOf(), request, next, func(e *domain.Event) int64 { return e.Version })
 }
 
-// versionsInPeriod returns the first and the last version of a stream that were recorded in the period of a read, and the
-// newest version before that still exists. last is the stream's newest version.
+// versionsInPeriod returns the first and the last version of a stream that were recorded in the period of a read, and
+// the newest version before that still exists. last is the stream's newest version.
 func (s *Server) versionsInPeriod(ctx context.Context, tenant domain.TenantID, stream string, request reading, last int64) (first, end, before int64, err error) {
 	p, err := s.periodOf(ctx, tenant, request.since, request.until)
 	if err != nil {
@@ -118,8 +118,8 @@ func (s *Server) versionsInPeriod(ctx context.Context, tenant domain.TenantID, s
 type period struct {
 	first, last int64 // last: 0 if there is none
 	bounded     bool  // whether last is set
-	// before is the position of the newest event that still exists before the period. Removed events after it may have been
-	// in the period.
+	// before is the position of the newest event that still exists before the period. Removed events after it may have
+	// been in the period.
 	before int64
 }
 

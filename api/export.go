@@ -11,7 +11,8 @@ import (
 	"github.com/manifold-es/manifold/auth"
 )
 
-// exportEvents streams the log, or a part of it, as lines in a format that import accepts: Manifold's own, or CloudEvents.
+// exportEvents streams the log, or a part of it, as lines in a format that import accepts: Manifold's own, or
+// CloudEvents.
 func (s *Server) exportEvents(c echo.Context, caller access.Caller) error {
 	request, err := readingOf(c)
 	if err != nil {

@@ -98,7 +98,8 @@ func (s operations) DiscardParkedDocument(ctx context.Context, caller access.Cal
 	return openapi.NoContent(), s.config.Projections.DiscardParked(ctx, tenant, request.Name, request.DocumentId, caller.By())
 }
 
-// onBehalf returns the tenant that a request concerns. A tenant's key acts for its tenant, and an operator's key names one.
+// onBehalf returns the tenant that a request concerns. A tenant's key acts for its tenant, and an operator's key names
+// one.
 func (s operations) onBehalf(ctx context.Context, caller access.Caller, named *openapi.UUID) (domain.TenantID, error) {
 	if caller.Tenant != domain.Everyone {
 		if named != nil && *named != caller.Tenant.String() {

@@ -46,7 +46,8 @@ func TestReadersStepOverUnreadableEvents(t *testing.T) {
 			t.Errorf("%s: the event is %v", what, event)
 		}
 	}
-	// Each kind of reader is the first to meet the event. 400 numbers are 52 MB, more than this process accepts for one row.
+	// Each kind of reader is the first to meet the event. 400 numbers are 52 MB, more than this process accepts for one
+	// row.
 	a.explode(super, bad, 400)
 	first := func() {
 		t.Helper()

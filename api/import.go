@@ -215,8 +215,8 @@ func (j *importJob) bad(lines ...openapi.BadLine) {
 	j.progress.BadLines += int64(len(lines))
 }
 
-// append appends lines in one request, or checks them only. If only some of them exist already, or one is invalid, it appends each half
-// separately, down to the single bad line.
+// append appends lines in one request, or checks them only. If only some of them exist already, or one is invalid, it
+// appends each half separately, down to the single bad line.
 func (j *importJob) append(ctx context.Context, lines []wire.ImportLine) error {
 	if len(lines) == 0 {
 		return nil

@@ -30,8 +30,8 @@ const (
 	decodedFactor = 4
 	// decodedEvent is the memory of a decoded event beyond its text.
 	decodedEvent = 256
-	// checkInTurnsBytes is the size from which bodies are parsed and checked against the contract in turns. That briefly
-	// takes up to 75 times the body's size, for some milliseconds.
+	// checkInTurnsBytes is the size from which bodies are parsed and checked against the contract in turns. That
+	// briefly takes up to 75 times the body's size, for some milliseconds.
 	checkInTurnsBytes = 16 << 10
 )
 

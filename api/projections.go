@@ -261,8 +261,8 @@ func (s operations) CatchUpProjection(ctx context.Context, caller access.Caller,
 	return openapi.OK(projectionState(request.Name, status)), err
 }
 
-// allowLoss returns an error if the caller accepts a loss and is an operator without the highest role: what is lost cannot be
-// restored. Tenants decide about their own documents.
+// allowLoss returns an error if the caller accepts a loss and is an operator without the highest role: what is lost
+// cannot be restored. Tenants decide about their own documents.
 func allowLoss(caller access.Caller, acceptLoss bool) error {
 	if !acceptLoss || !caller.Credential.Operator {
 		return nil
@@ -270,8 +270,8 @@ func allowLoss(caller access.Caller, acceptLoss bool) error {
 	return problem.At("acceptLoss", caller.Credential.Require(auth.ScopeOperator))
 }
 
-// allowTotals returns an error if the definition has totals by a field, whose values operators of all roles see, and the
-// caller is an operator who may not read all documents.
+// allowTotals returns an error if the definition has totals by a field, whose values operators of all roles see, and
+// the caller is an operator who may not read all documents.
 func allowTotals(caller access.Caller, definition *domain.Definition) error {
 	if definition == nil || definition.Totals == nil || definition.Totals.By == "" || !caller.Credential.Operator {
 		return nil

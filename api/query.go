@@ -20,8 +20,8 @@ const headerNext = "Manifold-Next"
 // pageReads limits the reads for one page. Each may find nothing, and still take half a second.
 const pageReads = 10
 
-// readByQuery is POST /v1/query: the events that a query matches, and the position up to which they are complete. It does
-// not use the generated code, since the answer may be a stream.
+// readByQuery is POST /v1/query: the events that a query matches, and the position up to which they are complete. It
+// does not use the generated code, since the answer may be a stream.
 func (s *Server) readByQuery(c echo.Context, caller access.Caller) error {
 	request := c.Request()
 	// The query can name no categories, so the key must be allowed to read all of them.

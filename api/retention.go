@@ -25,7 +25,8 @@ func (s operations) GetRetention(ctx context.Context, caller access.Caller, requ
 	return openapi.OK(retentionOf(policy)), err
 }
 
-// minAuditAge is how long an event stays in an audit log at least, so that nobody can soon remove the traces of an action.
+// minAuditAge is how long an event stays in an audit log at least, so that nobody can soon remove the traces of an
+// action.
 const minAuditAge = 90 * 24 * time.Hour
 
 func (s operations) PutRetention(ctx context.Context, caller access.Caller, request openapi.PutRetentionRequest) (*openapi.Response, error) {

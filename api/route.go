@@ -133,8 +133,8 @@ func (e *endpoint) beginSpan(request *http.Request) (context.Context, *tracing.S
 		attribute.String("http.request.method", request.Method), attribute.String("http.route", e.op.path))
 }
 
-// endSpan ends a request's span. That of a request without a valid key is dropped: anybody could send such requests, each
-// with a traceparent that asks for a span.
+// endSpan ends a request's span. That of a request without a valid key is dropped: anybody could send such requests,
+// each with a traceparent that asks for a span.
 func endSpan(span *tracing.Span, status int) {
 	if span == nil || status == http.StatusUnauthorized {
 		return

@@ -18,7 +18,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// tokenRules are what the tokens of a world's provider may do: its claim roles gives grants, and groups roles of operators.
+// tokenRules are what the tokens of a world's provider may do: its claim roles gives grants, and groups roles of
+// operators.
 var tokenRules = map[string]auth.TokenRules{"company": {
 	TenantClaim: "tenant",
 	Grants: []auth.GrantRule{

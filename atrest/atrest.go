@@ -1,5 +1,5 @@
-// Package atrest encrypts secrets before a database stores them, so that a copy of the database does not contain them. It
-// uses AES-256 in Galois/Counter Mode (NIST SP 800-38D) with random nonces. Start with Parse.
+// Package atrest encrypts secrets before a database stores them, so that a copy of the database does not contain them.
+// It uses AES-256 in Galois/Counter Mode (NIST SP 800-38D) with random nonces. Start with Parse.
 package atrest
 
 import (
@@ -19,9 +19,10 @@ const keyBytes = 32
 // MaxKeys limits how many keys there may be at a time.
 const MaxKeys = 100
 
-// Keys are the keys by which secrets are encrypted, each with a name. The first one encrypts, and all of them decrypt. So
-// a new key replaces an old one in steps. If the first line is "plain", no key encrypts, which is the step before the first
-// key and after the last one. A nil *Keys stores secrets as they are, too. The methods may be called concurrently.
+// Keys are the keys by which secrets are encrypted, each with a name. The first one encrypts, and all of them decrypt.
+// So a new key replaces an old one in steps. If the first line is "plain", no key encrypts, which is the step before
+// the first key and after the last one. A nil *Keys stores secrets as they are, too. The methods may be called
+// concurrently.
 type Keys struct {
 	current string // the name of the key that encrypts; empty: none
 	byName  map[string]cipher.AEAD
@@ -35,9 +36,9 @@ type Stored struct {
 
 var keyName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,40}$`)
 
-// Parse reads keys from a text with one key a line: its name, a space, and 32 random bytes in base64. Empty lines and lines
-// that begin with # are ignored. The first line may be "plain". Without any line, Parse returns nil. An error names the
-// line, and never repeats a key.
+// Parse reads keys from a text with one key a line: its name, a space, and 32 random bytes in base64. Empty lines and
+// lines that begin with # are ignored. The first line may be "plain". Without any line, Parse returns nil. An error
+// names the line, and never repeats a key.
 func Parse(text string) (*Keys, error) {
 	keys := &Keys{byName: make(map[string]cipher.AEAD)}
 	number, lines := 0, 0

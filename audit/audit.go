@@ -1,6 +1,6 @@
-// Package audit records who did what to a service, and what the service refused, as events of audit logs. An audit log is
-// a log like a tenant's (domain.TenantID.AuditLog), so it is read, followed and delivered with the same code, but only
-// this package appends to it.
+// Package audit records who did what to a service, and what the service refused, as events of audit logs. An audit log
+// is a log like a tenant's (domain.TenantID.AuditLog), so it is read, followed and delivered with the same code, but
+// only this package appends to it.
 //
 // Start with Recorder. Begin appends an ActionStarted before an action takes effect, and Action.End its outcome. Denied
 // counts refused requests, and Run appends what was counted. docs/decisions/0114-audit-logs.md has the reasons.
@@ -45,8 +45,8 @@ type Config struct {
 	Every time.Duration // the pause between two appends of denied requests; 0: 30 s
 }
 
-// After actionsBurst actions, a tenant may make actionsASecond, in each process. Each takes two commits, and stays in its
-// audit log. bodiesADay bytes of bodies may be recorded in a burst, and then as many a day.
+// After actionsBurst actions, a tenant may make actionsASecond, in each process. Each takes two commits, and stays in
+// its audit log. bodiesADay bytes of bodies may be recorded in a burst, and then as many a day.
 const (
 	actionsASecond = 1
 	actionsBurst   = 1000
@@ -101,8 +101,8 @@ type Actor struct {
 	Role    string `json:"role,omitempty"`
 }
 
-// Tag returns the tag of the actor's events: actor:key:ID, actor:token:ISSUER:SUBJECT or actor:operator. A subject that no
-// tag can contain is replaced by a UUID that is derived from it.
+// Tag returns the tag of the actor's events: actor:key:ID, actor:token:ISSUER:SUBJECT or actor:operator. A subject that
+// no tag can contain is replaced by a UUID that is derived from it.
 func (a Actor) Tag() string {
 	switch {
 	case a.Key != "":
@@ -165,8 +165,9 @@ type record struct {
 	After   json.RawMessage   `json:"after,omitempty"`
 }
 
-// Begin records that an action is about to be tried, in the audit log of each of its owners. If it returns an error, the
-// action must not be tried: domain.CodeTooManyRequests after too many of a tenant, and otherwise the append's error.
+// Begin records that an action is about to be tried, in the audit log of each of its owners. If it returns an error,
+// the action must not be tried: domain.CodeTooManyRequests after too many of a tenant, and otherwise the append's
+// error.
 func (r *Recorder) Begin(ctx context.Context, a Action) (*Action, error) {
 	if a.Caller != domain.Everyone {
 		if err := r.admit(a.Caller); err != nil {
@@ -188,8 +189,8 @@ func (r *Recorder) Begin(ctx context.Context, a Action) (*Action, error) {
 	return &a, nil
 }
 
-// abandon leaves to Run the outcome of an action that is not tried, because of the error with which the append for an owner
-// failed. The owners before have its ActionStarted, and this one may have it.
+// abandon leaves to Run the outcome of an action that is not tried, because of the error with which the append for an
+// owner failed. The owners before have its ActionStarted, and this one may have it.
 func (a *Action) abandon(owner int, failed error) {
 	if e, ok := errors.AsType[*domain.Error](failed); !ok || e.Code == domain.CodeOutcomeUnknown {
 		owner++
@@ -281,8 +282,8 @@ func (r *Recorder) bound(tenant domain.TenantID, text json.RawMessage) json.RawM
 	return Cut(len(text))
 }
 
-// streamOf returns the stream of a thing. A thing without a name yet is "new". A UUID replaces a name that no stream can
-// have.
+// streamOf returns the stream of a thing. A thing without a name yet is "new". A UUID replaces a name that no stream
+// can have.
 func streamOf(category string, targets map[string]string) string {
 	id := cmp.Or(targets["name"], targets["keyId"], targets["plan"], targets["category"], targets["type"], targets["tenantId"], "new")
 	if stream := category + "-" + id; domain.CheckStream("", stream) == nil {

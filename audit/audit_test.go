@@ -68,7 +68,8 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// An action that cannot be recorded in all its logs is not tried. The logs that have recorded it say that it was refused.
+// An action that cannot be recorded in all its logs is not tried. The logs that have recorded it say that it was
+// refused.
 func TestAnActionThatIsNotTriedHasAnOutcome(t *testing.T) {
 	t.Parallel()
 	for want, failed := range map[int]error{

@@ -39,8 +39,8 @@ type denied struct {
 	Last    time.Time `json:"last"`
 }
 
-// Denied counts a denied request for the audit log of a tenant, or for the operators' if it is domain.Everyone. The tenant
-// must be certain: the caller's credential was valid.
+// Denied counts a denied request for the audit log of a tenant, or for the operators' if it is domain.Everyone. The
+// tenant must be certain: the caller's credential was valid.
 func (r *Recorder) Denied(tenant domain.TenantID, d Denial) {
 	now := time.Now()
 	r.mu.Lock()

@@ -27,8 +27,8 @@ const masked = "***"
 // secretPrefixes begin the secrets that the service makes: keys, tickets, and those that sign webhooks' messages.
 var secretPrefixes = [...]string{"mfk_", "mft_", "whsec_"}
 
-// Mask returns JSON in which texts and the names of members have no secrets, as from MaskText. It returns nil for what is
-// not JSON, and Cut for what is longer than MaxMasked.
+// Mask returns JSON in which texts and the names of members have no secrets, as from MaskText. It returns nil for what
+// is not JSON, and Cut for what is longer than MaxMasked.
 func Mask(text []byte) json.RawMessage {
 	if len(text) > MaxMasked {
 		return Cut(len(text))
@@ -85,8 +85,8 @@ func mapStrings(value any, replace func(string) string) any {
 	return value
 }
 
-// MaskText returns a client's text as Clean does, without secrets: those that the service makes, and everything of a URL
-// after its host, which often has tokens.
+// MaskText returns a client's text as Clean does, without secrets: those that the service makes, and everything of a
+// URL after its host, which often has tokens.
 func MaskText(text string) string { return Clean(maskText(text)) }
 
 // beginsURL matches the beginning of a URL, after characters that a reader of URLs may skip.

@@ -27,9 +27,9 @@ func asDenial(err error, of Credential, state domain.TenantState) error {
 	return err
 }
 
-// ForAudit returns the credential with the grants that it has in its audit log: those of its tenant or, for an operator,
-// that of operators. It returns domain.CodeForbidden for a tenant's credential without ScopeAuditRead. Nothing grants
-// ScopeEventsAppend there.
+// ForAudit returns the credential with the grants that it has in its audit log: those of its tenant or, for an
+// operator, that of operators. It returns domain.CodeForbidden for a tenant's credential without ScopeAuditRead.
+// Nothing grants ScopeEventsAppend there.
 func (c Credential) ForAudit() (Credential, error) {
 	read, subscribe, retain := ScopeAuditRead, ScopeSubscriptionsWrite, ScopeTenantAdmin
 	if c.Operator {

@@ -10,8 +10,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// TokenRules say what the tokens of an issuer may do. A token is an operator's if it matches one of Operators; it then has
-// the highest of their roles, and acts for no tenant. Any other token acts for one tenant, with the grants of every
+// TokenRules say what the tokens of an issuer may do. A token is an operator's if it matches one of Operators; it then
+// has the highest of their roles, and acts for no tenant. Any other token acts for one tenant, with the grants of every
 // GrantRule that it matches, in their order.
 type TokenRules struct {
 	Require     []Claim                    // every token must match all of them

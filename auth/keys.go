@@ -102,9 +102,9 @@ func NewKeys(config Config) (*Keys, error) {
 
 // Authenticate returns the credential of a key's token, or of an issuer's. It returns domain.CodeUnauthenticated for an
 // unknown or revoked key, without saying which, and for an expired key; domain.CodeTenantSuspended if the tenant is not
-// active; and domain.CodeForbidden if the client address of ctx's request is in none of the key's networks. For an issuer's
-// token, it returns the errors of oidc.Verifier.Verify, and domain.CodeForbidden for one that gives access to nothing. If the
-// store fails, it returns the store's error.
+// active; and domain.CodeForbidden if the client address of ctx's request is in none of the key's networks. For an
+// issuer's token, it returns the errors of oidc.Verifier.Verify, and domain.CodeForbidden for one that gives access to
+// nothing. If the store fails, it returns the store's error.
 func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, error) {
 	tenant, id, secret, ok := parseToken(TokenPrefix, token)
 	if !ok {
@@ -131,8 +131,8 @@ func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, erro
 }
 
 // Refresh reads a credential's key again, for long-lived connections: the key may have expired or been revoked. It does
-// not check the client's address, which does not change. A token is not verified again, but may have expired. Other errors
-// are those of Authenticate. What has expired is refused also while the store fails.
+// not check the client's address, which does not change. A token is not verified again, but may have expired. Other
+// errors are those of Authenticate. What has expired is refused also while the store fails.
 func (k *Keys) Refresh(ctx context.Context, of Credential) (Credential, error) {
 	if err := k.checkExpiry(of); err != nil {
 		return Credential{}, err
@@ -156,8 +156,8 @@ func (k *Keys) Refresh(ctx context.Context, of Credential) (Credential, error) {
 	return credential, nil
 }
 
-// admit returns the credential for an entry's key, if the key works from the client's address, and notes the use. refused
-// makes the error for an absent or revoked key.
+// admit returns the credential for an entry's key, if the key works from the client's address, and notes the use.
+// refused makes the error for an absent or revoked key.
 func (k *Keys) admit(ctx context.Context, found entry, name keyName, refused func() error) (Credential, error) {
 	credential, err := k.credential(found, name, refused)
 	if err != nil {

@@ -9,11 +9,13 @@ import (
 )
 
 const (
-	// usePrecision is how old the stored last use of a key is when it is updated. It limits how often a key's row is written.
+	// usePrecision is how old the stored last use of a key is when it is updated. It limits how often a key's row is
+	// written.
 	usePrecision = 10 * time.Minute
 	// recordEvery is the time between statements that store the last use of keys.
 	recordEvery = time.Minute
-	// maxUses limits how many used keys are kept in memory until they are recorded. Further ones are noted at a later use.
+	// maxUses limits how many used keys are kept in memory until they are recorded. Further ones are noted at a later
+	// use.
 	maxUses = 10_000
 )
 
@@ -29,8 +31,8 @@ func (k *Keys) noteUse(key *APIKey) {
 	}
 }
 
-// Run stores once a minute which keys were used, until ctx ends, and then returns nil. What was noted in the last minute
-// is lost. If the store fails, Run logs that and continues.
+// Run stores once a minute which keys were used, until ctx ends, and then returns nil. What was noted in the last
+// minute is lost. If the store fails, Run logs that and continues.
 func (k *Keys) Run(ctx context.Context) error {
 	tick := time.NewTicker(recordEvery)
 	defer tick.Stop()

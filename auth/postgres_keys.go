@@ -69,11 +69,11 @@ func (s *Postgres) CreateKey(ctx context.Context, key APIKey) error {
 	})
 }
 
-// RotateKey stores a key that replaces the key old of a tenant: with its name, scopes, networks and limits, and with an expiry
-// that gives it the same lifetime. old expires after overlap, unless it expires earlier; with a zero overlap it is revoked.
-// replacement needs only Tenant, ID and Hash. A key is rotated once: the error is domain.CodeConflict for a key that was
-// rotated, has expired or was revoked. Other errors are those of CreateKey, though a plan's quota for keys does not matter,
-// and domain.CodeNotFound if there is no such key.
+// RotateKey stores a key that replaces the key old of a tenant: with its name, scopes, networks and limits, and with an
+// expiry that gives it the same lifetime. old expires after overlap, unless it expires earlier; with a zero overlap it
+// is revoked. replacement needs only Tenant, ID and Hash. A key is rotated once: the error is domain.CodeConflict for a
+// key that was rotated, has expired or was revoked. Other errors are those of CreateKey, though a plan's quota for keys
+// does not matter, and domain.CodeNotFound if there is no such key.
 func (s *Postgres) RotateKey(ctx context.Context, old KeyID, replacement APIKey, overlap time.Duration) (created APIKey, err error) {
 	of := replacement.Tenant
 	err = s.addKey(ctx, of, func(tx pgx.Tx) error {
@@ -125,8 +125,8 @@ func (k *APIKey) rotatable(now time.Time) error {
 	return nil
 }
 
-// validKeys bounds the keys of a tenant with those that were rotated and still work. A plan's quota does not count these,
-// and rotations need no room in it: a tenant can always replace a key that has leaked.
+// validKeys bounds the keys of a tenant with those that were rotated and still work. A plan's quota does not count
+// these, and rotations need no room in it: a tenant can always replace a key that has leaked.
 var validKeys = pg.Quota{
 	Items: "keys that are neither revoked nor expired", Table: "keys", Max: MaxKeys,
 	Where: "t.revoked_at is null and coalesce(t.expires_at, 'infinity') > now()",
@@ -221,8 +221,8 @@ func (s *Postgres) RevokeKey(ctx context.Context, tenant domain.TenantID, id Key
 	return nil
 }
 
-// SetKeyLimits replaces a key's limits; nil: only its tenant's apply. It returns the key, or domain.CodeNotFound if there is
-// no such key.
+// SetKeyLimits replaces a key's limits; nil: only its tenant's apply. It returns the key, or domain.CodeNotFound if
+// there is no such key.
 func (s *Postgres) SetKeyLimits(ctx context.Context, tenant domain.TenantID, id KeyID, to *domain.Limits) (key APIKey, err error) {
 	err = pgx.BeginFunc(ctx, s.db.System, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, "update keys k set limits = $3 where k.tenant_id = $1 and k.key_id = $2 returning "+keyColumns, tenant, id, to)

@@ -60,9 +60,10 @@ func NewTicket(of Credential) (ticket Ticket, token string) {
 	return ticket, token
 }
 
-// AuthenticateTicket returns the credential that a ticket replaces. It returns domain.CodeUnauthenticated for an unknown or
-// expired ticket and for a revoked key, without saying which. For its key, the other errors are those of Authenticate, and
-// for its token, those of Refresh. It reads the store every time, because a ticket is used only once or twice.
+// AuthenticateTicket returns the credential that a ticket replaces. It returns domain.CodeUnauthenticated for an
+// unknown or expired ticket and for a revoked key, without saying which. For its key, the other errors are those of
+// Authenticate, and for its token, those of Refresh. It reads the store every time, because a ticket is used only once
+// or twice.
 func (k *Keys) AuthenticateTicket(ctx context.Context, token string) (Credential, error) {
 	tenant, id, secret, ok := parseToken(TicketPrefix, token)
 	if !ok {

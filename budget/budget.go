@@ -122,9 +122,9 @@ func (t *turn) end() {
 	t.account.Close()
 }
 
-// goOn passes the turn on if it has lasted turnTime, and waits for the next one. It yields the processor in between: the
-// runtime would let a long evaluation run for 10 ms while short requests wait. A computation that yielded and kept its
-// turn would delay the waiting requests until the runtime returns to it.
+// goOn passes the turn on if it has lasted turnTime, and waits for the next one. It yields the processor in between:
+// the runtime would let a long evaluation run for 10 ms while short requests wait. A computation that yielded and kept
+// its turn would delay the waiting requests until the runtime returns to it.
 func (t *turn) goOn() {
 	if t.began.IsZero() || time.Since(t.began) < turnTime {
 		return
@@ -213,9 +213,9 @@ const briefSteps = 20_000
 var errNotBrief = errors.New("the computation takes long")
 
 // Brief calls compute, which usually takes few steps, and returns its error. It waits neither for a place nor for a
-// turn. If compute takes more than briefSteps, its context ends, and Brief calls it again in a request that has begun, in
-// its turn, with the limits and errors of Begin and Work. So compute may be called twice, and must have no effects but
-// its result.
+// turn. If compute takes more than briefSteps, its context ends, and Brief calls it again in a request that has begun,
+// in its turn, with the limits and errors of Begin and Work. So compute may be called twice, and must have no effects
+// but its result.
 func (r *Requests) Brief(ctx context.Context, tenant domain.TenantID, advice string, compute func(ctx context.Context) error) error {
 	if Bounded(ctx) {
 		return Work(ctx, func() error { return compute(ctx) })

@@ -16,8 +16,8 @@ const short = "300ms"
 // backlog is how many events a benchmark of a backlog begins with.
 const backlog = "40000"
 
-// attempts are the arguments of a benchmark with little load, and then with more: on a slow machine nothing may happen in
-// the shortest time, and on a fast one the backlog may be gone before it is measured.
+// attempts are the arguments of a benchmark with little load, and then with more: on a slow machine nothing may happen
+// in the shortest time, and on a fast one the backlog may be gone before it is measured.
 func attempts(args []string) [][]string {
 	durations, backlogs := []string{short, "3s", "30s"}, []string{backlog, "200000", "1000000"}
 	var all [][]string

@@ -199,7 +199,8 @@ func (c *clusterAdmin) rebalance(ctx context.Context, conn *pgx.Conn, out io.Wri
 	}
 }
 
-// isolateTenant blocks writes. Online, Citus 13.2 does not finish while the log's rows are updated, as every append does.
+// isolateTenant blocks writes. Online, Citus 13.2 does not finish while the log's rows are updated, as every append
+// does.
 const isolateTenant = "select isolate_tenant_to_new_shard('manifold.logs', $1::uuid, 'CASCADE', 'block_writes')"
 
 func (c *clusterAdmin) isolate(ctx context.Context, conn *pgx.Conn, out io.Writer, tenant domain.TenantID) error {

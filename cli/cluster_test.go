@@ -194,7 +194,8 @@ func TestIsolateUnderAppends(t *testing.T) {
 	t.Logf("isolating took %s; the longest wait of each tenant, its own first: %s; refused: %d; events: %d", took, longest, refused, acknowledged)
 }
 
-// A rebalance moves the shards of the log and of documents, while events are appended and documents saved. None is lost.
+// A rebalance moves the shards of the log and of documents, while events are appended and documents saved. None is
+// lost.
 func TestRebalanceUnderLoad(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

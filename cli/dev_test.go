@@ -38,7 +38,8 @@ func folderForDev(t *testing.T) string {
 	return folder
 }
 
-// The test follows a newcomer: start it, take the tutorial, try the printed lines, stop it, start it again, and find everything.
+// The test follows a newcomer: start it, take the tutorial, try the printed lines, stop it, start it again, and find
+// everything.
 func TestDev(t *testing.T) {
 	t.Parallel()
 	folder := folderForDev(t)

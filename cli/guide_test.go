@@ -46,8 +46,8 @@ func needCurl(t *testing.T, page string) {
 // aTime is when an event was appended.
 var aTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z`)
 
-// runCommands writes the files of a page of docs and runs its commands (at least that many) in the page's order. Each command
-// must exit as the page says and print the output below it, line by line; "..." is any text, and times differ.
+// runCommands writes the files of a page of docs and runs its commands (at least that many) in the page's order. Each
+// command must exit as the page says and print the output below it, line by line; "..." is any text, and times differ.
 func runCommands(t *testing.T, name string, least int, environ []string) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "docs", name))

@@ -11,8 +11,8 @@ func TestGuideToHeartbeats(t *testing.T) {
 	runGuide(t, "heartbeat.md", 12)
 }
 
-// The commands of docs/guides/commands.md lead from a definition to a workflow, also in the tenant of `make dev`, which has
-// other orders.
+// The commands of docs/guides/commands.md lead from a definition to a workflow, also in the tenant of `make dev`, which
+// has other orders.
 func TestGuideToCommands(t *testing.T) {
 	t.Parallel()
 	needCurl(t, "guides/commands.md")

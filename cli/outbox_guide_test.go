@@ -75,7 +75,8 @@ var _ = func(ctx context.Context, session *driver.Session, database *driver.Data
 	return err
 }
 
-// The guide's code is the code above, and it does with PostgreSQL and the service what the guide says, its SQL included.
+// The guide's code is the code above, and it does with PostgreSQL and the service what the guide says, its SQL
+// included.
 func TestGuideToTheOutbox(t *testing.T) {
 	t.Parallel()
 	fine := func(err error) {
@@ -138,7 +139,8 @@ func TestGuideToTheOutbox(t *testing.T) {
 	}
 }
 
-// A producer in any language inserts rows, and the command publishes them: the guide's statement, in PostgreSQL and SQLite.
+// A producer in any language inserts rows, and the command publishes them: the guide's statement, in PostgreSQL and
+// SQLite.
 func TestOutboxCommand(t *testing.T) {
 	t.Parallel()
 	insert := guideCode(t)[0]

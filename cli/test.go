@@ -109,7 +109,8 @@ func (e *exampleRun) folder(ctx context.Context, folder string) error {
 	return nil
 }
 
-// withRules returns a definition with the rules of the aggregate that it names, which a file in the same folder defines.
+// withRules returns a definition with the rules of the aggregate that it names, which a file in the same folder
+// defines.
 func withRules(definition domain.Definition, aggregates []folding.AggregateFile) (domain.Definition, error) {
 	i := slices.IndexFunc(aggregates, func(f folding.AggregateFile) bool { return f.Category == definition.Aggregate })
 	if i < 0 {

@@ -445,8 +445,8 @@ func TestAConsumerGivesUpHandlersThatTakeTooLong(t *testing.T) {
 	}
 }
 
-// Events whose handlers return before the next receive are acknowledged by it. If it fails, or a handler returns while it
-// waits, they are acknowledged separately.
+// Events whose handlers return before the next receive are acknowledged by it. If it fails, or a handler returns while
+// it waits, they are acknowledged separately.
 func TestAConsumerAcknowledgesInItsNextReceive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -23,8 +23,8 @@ const (
 const SpecVersion = "1.0"
 
 // The extensions that Manifold adds to each event: its place in the log. On an incoming event they come from another
-// log, whose places mean nothing here. They are ignored, except for ExtensionMetadata and ExtensionTags. Event.Original takes over the
-// stream and the id.
+// log, whose places mean nothing here. They are ignored, except for ExtensionMetadata and ExtensionTags. Event.Original
+// takes over the stream and the id.
 const (
 	ExtensionID         = "manifoldid"         // the event's id in the log, which may differ from the CloudEvent's own
 	ExtensionStream     = "manifoldstream"     // the stream's name
@@ -57,7 +57,8 @@ const (
 	ExtensionReplays     = "manifoldreplays"     // how often it was replayed from the dead letters; optional
 )
 
-// The extensions of a dead letter, in addition to ExtensionPartition and ExtensionReplays. Deliveries also have ExtensionAttempts.
+// The extensions of a dead letter, in addition to ExtensionPartition and ExtensionReplays. Deliveries also have
+// ExtensionAttempts.
 const (
 	ExtensionAttempts    = "manifoldattempts"    // the deliveries that count, since its last replay
 	ExtensionReason      = "manifoldreason"      // the last reason given, on one line; optional

@@ -15,8 +15,8 @@ import (
 
 // Encoder writes events of the log as CloudEvents. The zero value is ready to use. It is for one goroutine.
 type Encoder struct {
-	// DataSchema returns the dataschema of an event that came without one, a URI; empty: none. It is not called for events
-	// whose data is missing, or is not what the log keeps as data. Nil: there is none.
+	// DataSchema returns the dataschema of an event that came without one, a URI; empty: none. It is not called for
+	// events whose data is missing, or is not what the log keeps as data. Nil: there is none.
 	DataSchema func(event *domain.Event) string
 
 	recordedAt time.Time // shared by the events of one commit

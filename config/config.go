@@ -80,8 +80,8 @@ type Database struct {
 	Replicas []string `yaml:"replicas" env:"REPLICAS"`
 	// ReplicaLag is how far a replica may be behind to be read.
 	ReplicaLag time.Duration `yaml:"replicaLag" env:"REPLICA_LAG"`
-	// ReplicaDocuments says whether the replicas also answer queries for documents in this database. The documents login
-	// connects to them for that.
+	// ReplicaDocuments says whether the replicas also answer queries for documents in this database. The documents
+	// login connects to them for that.
 	ReplicaDocuments bool `yaml:"replicaDocuments" env:"REPLICA_DOCUMENTS"`
 	// Distributed says whether the database must be distributed over a Citus cluster. `manifold migrate up` distributes
 	// it for DistributedTrue. DistributedAuto accepts what it finds.

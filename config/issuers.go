@@ -60,7 +60,8 @@ type SignIn struct {
 // maxClockSkew is the largest ClockSkew. An expired token works for as long.
 const maxClockSkew = 5 * time.Minute
 
-// check reports settings that cannot work, except scopes and roles. It passes refuse the setting's name within the issuer.
+// check reports settings that cannot work, except scopes and roles. It passes refuse the setting's name within the
+// issuer.
 func (i Issuer) check(refuse func(setting, format string, args ...any)) {
 	if err := oidc.CheckURL(i.Issuer); err != nil {
 		refuse("issuer", "%s", err)

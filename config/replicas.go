@@ -82,7 +82,8 @@ func (d *DocumentsDatabase) ReplicaURLs() ([]string, error) {
 	return replicaURLs(address, d.Replicas)
 }
 
-// replicaURLs adds the user and the password of a primary's URL to those of replicas. Its errors do not repeat the URLs.
+// replicaURLs adds the user and the password of a primary's URL to those of replicas. Its errors do not repeat the
+// URLs.
 func replicaURLs(primary string, replicas []string) ([]string, error) {
 	login, err := url.Parse(primary)
 	if err != nil {

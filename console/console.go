@@ -1,5 +1,6 @@
-// Package console serves the web console: a page, its scripts and a style sheet, which are embedded. Handler serves them below
-// /console. The page calls the public API with the credential that its user gives it, so the package knows no tenant.
+// Package console serves the web console: a page, its scripts and a style sheet, which are embedded. Handler serves
+// them below /console. The page calls the public API with the credential that its user gives it, so the package knows
+// no tenant.
 //
 // The sources are in web, in TypeScript. `go generate` bundles them into dist.
 package console
@@ -47,8 +48,8 @@ type Handler struct {
 }
 
 // New prepares the files. It fails only if the embedded files are damaged. The files' names contain a hash of their
-// content, so that browsers keep them for good, and ask only for the page again. connect returns the origins, besides the
-// console's own, to which the page may connect: those of issuers with which people sign in.
+// content, so that browsers keep them for good, and ask only for the page again. connect returns the origins, besides
+// the console's own, to which the page may connect: those of issuers with which people sign in.
 func New(connect func() []string) (*Handler, error) {
 	h := &Handler{files: make(map[string]file), connect: connect}
 	names := make(map[string]string)

@@ -4,8 +4,8 @@ package domain
 // such an id.
 const auditVersion = 0xa0
 
-// AuditLog returns the id under which a tenant's audit log is kept; that of Everyone is the operators'. An audit log is a
-// log like a tenant's, but it belongs to no row of tenants: it has no keys, projections or quotas.
+// AuditLog returns the id under which a tenant's audit log is kept; that of Everyone is the operators'. An audit log is
+// a log like a tenant's, but it belongs to no row of tenants: it has no keys, projections or quotas.
 func (id TenantID) AuditLog() TenantID {
 	id[6] = id[6]&0x0f | auditVersion
 	return id

@@ -21,8 +21,8 @@ type EgressReport struct {
 // EgressState is the state of an egress in one process.
 type EgressState struct {
 	Up bool `json:"up"` // the broker answered the last request, or no event is known to wait for it
-	// Error is why events wait, and ErrorSince since when. It is the broker's, or that of the tenant that has failed for
-	// the longest time.
+	// Error is why events wait, and ErrorSince since when. It is the broker's, or that of the tenant that has failed
+	// for the longest time.
 	Error      string    `json:"error,omitempty"`
 	ErrorSince time.Time `json:"errorSince,omitzero"`
 	// ErrorTenant is the id of the tenant whose error it is. Empty: the broker does not answer.

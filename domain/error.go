@@ -63,7 +63,8 @@ type Error struct {
 	FailedCondition *FailedCondition // with CodeConditionFailed
 }
 
-// Violation is one rule of a schema that a value does not satisfy, or that makes a schema incompatible with another one.
+// Violation is one rule of a schema that a value does not satisfy, or that makes a schema incompatible with another
+// one.
 type Violation struct {
 	Where   string // the place in the request, such as "events[3].data"; may be empty
 	Pointer string // the place in the value or the schema, as a JSON Pointer; empty: the whole
@@ -83,7 +84,8 @@ func (e *Error) Placed(place func(where string) string) *Error {
 	return &placed
 }
 
-// Within returns err with a place before its places, if it is an *Error: "definition" makes "definition.on.A" of "on.A".
+// Within returns err with a place before its places, if it is an *Error: "definition" makes "definition.on.A" of
+// "on.A".
 func Within(place string, err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {

@@ -200,8 +200,8 @@ type LogQuery struct {
 	AsOf time.Time
 }
 
-// ByStreamQuery says which events of a log to read in the order of their streams' names, compared as bytes, and within a
-// stream by version.
+// ByStreamQuery says which events of a log to read in the order of their streams' names, compared as bytes, and within
+// a stream by version.
 type ByStreamQuery struct {
 	AfterStream  string    // with AfterVersion: begin after this event; empty: with the first stream
 	AfterVersion int64     // 0: with the first event of AfterStream

@@ -104,8 +104,8 @@ func patternParts(tree *syntax.Regexp) int {
 // String returns the pattern as it was written.
 func (p Pattern) String() string { return p.text }
 
-// Parts returns the size of the pattern with its repetitions written out, at most MaxPatternParts. Matching takes time in
-// proportion to it and to the text.
+// Parts returns the size of the pattern with its repetitions written out, at most MaxPatternParts. Matching takes time
+// in proportion to it and to the text.
 func (p Pattern) Parts() int { return patternParts(p.tree) }
 
 // MatchString reports whether any part of the text matches.

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// Rate limits how much of something may happen over time: PerSecond on average, and Burst at once after a pause. It is a
-// token bucket of the size Burst that is refilled by PerSecond.
+// Rate limits how much of something may happen over time: PerSecond on average, and Burst at once after a pause. It is
+// a token bucket of the size Burst that is refilled by PerSecond.
 type Rate struct {
 	PerSecond int64 `json:"perSecond"`
 	Burst     int64 `json:"burst"` // at least PerSecond, at most MaxBurstSeconds times PerSecond, and at most MaxBurst

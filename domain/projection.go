@@ -34,9 +34,9 @@ type Source struct {
 type Definition struct {
 	Name     string `json:"name" yaml:"name"`
 	Database string `json:"database,omitempty" yaml:"database"` // name of a configured database; "default" if empty
-	// Aggregate is the category of the aggregate whose streams' states are the documents; empty: none. Source, Key, Initial
-	// and On are then copies of its rules, from when the definition was put. On's expressions are (state, event) -> state or
-	// null, and an empty Initial means {}.
+	// Aggregate is the category of the aggregate whose streams' states are the documents; empty: none. Source, Key,
+	// Initial and On are then copies of its rules, from when the definition was put. On's expressions are (state,
+	// event) -> state or null, and an empty Initial means {}.
 	Aggregate   string            `json:"aggregate,omitempty" yaml:"aggregate"`
 	Source      Source            `json:"source,omitzero" yaml:"source"`
 	Key         string            `json:"key,omitempty" yaml:"key"`                 // expression: event -> document id, or null; if empty event.stream, or event.id with Map

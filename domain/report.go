@@ -2,7 +2,8 @@ package domain
 
 import "strings"
 
-// A report is an event that the service itself appends about a tenant's dead letters, parked documents and alerts. The categories of reports are reserved: clients cannot append to them.
+// A report is an event that the service itself appends about a tenant's dead letters, parked documents and alerts. The
+// categories of reports are reserved: clients cannot append to them.
 
 const (
 	deadLetterPrefix = "dlq."
@@ -12,8 +13,8 @@ const (
 // AlertsCategory is the category of reports about what has stopped, fails or lags, and about its end.
 const AlertsCategory = reservedPrefix + "alerts"
 
-// DeadLetterCategory returns the category of the reports about a group's dead letters: "dlq." and the group's name, with
-// "_" for each "-", which no category may contain. A name that is too long is cut, and ends with a hash.
+// DeadLetterCategory returns the category of the reports about a group's dead letters: "dlq." and the group's name,
+// with "_" for each "-", which no category may contain. A name that is too long is cut, and ends with a hash.
 func DeadLetterCategory(group string) string {
 	category := deadLetterPrefix + strings.ReplaceAll(group, "-", "_")
 	if len(category) <= MaxCategoryBytes {

@@ -23,7 +23,8 @@ func CheckTags(where string, tags []string) ([]string, error) {
 	return slices.Compact(tags), nil
 }
 
-// CheckTag returns an error unless tag is valid: 1 to MaxTagBytes of printable ASCII without space, quote and backslash.
+// CheckTag returns an error unless tag is valid: 1 to MaxTagBytes of printable ASCII without space, quote and
+// backslash.
 func CheckTag(where, tag string) error {
 	if tag == "" || len(tag) > MaxTagBytes {
 		return Errorf(CodeInvalidRequest, where, "the tag has %d bytes; it needs 1 to %d", len(tag), MaxTagBytes)

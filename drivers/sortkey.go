@@ -10,7 +10,8 @@ import (
 )
 
 // The parts of a sort key: a text whose byte order equals the order that domain.Scalar.Compare gives its scalars. The
-// indexes of PostgreSQL and MongoDB hold them, so the keys of stored values must not change. A key begins with the kind:
+// indexes of PostgreSQL and MongoDB hold them, so the keys of stored values must not change. A key begins with the
+// kind:
 const (
 	KeyNull      = "0" // also a missing value
 	KeyNegative  = "1" // a negative number: as KeyNumber, of the absolute value, with each digit d as 15-d

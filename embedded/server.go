@@ -53,9 +53,9 @@ type Config struct {
 	// Settings are added to DurableSettings or DisposableSettings, and override them.
 	Settings Settings
 
-	// Primary makes new data a copy of this running server's, which the server then follows as a streaming replica, until
-	// it is promoted. The primary allows replication: wal_level is replica, and max_wal_senders is not 0. This needs
-	// pg_basebackup beside the other binaries.
+	// Primary makes new data a copy of this running server's, which the server then follows as a streaming replica,
+	// until it is promoted. The primary allows replication: wal_level is replica, and max_wal_senders is not 0. This
+	// needs pg_basebackup beside the other binaries.
 	Primary *Server
 
 	// Disposable marks data that need not outlive the machine: nothing is synced, and stopping is immediate.

@@ -25,19 +25,20 @@ type Options struct {
 	Rows     *Postgres
 	Drivers  map[string]drivers.Driver // by the name of the database
 	Log      *slog.Logger
-	// Checkpoint returns the newest signed checkpoint of a log, for the receipt, or domain.CodeNotFound if there is none.
+	// Checkpoint returns the newest signed checkpoint of a log, for the receipt, or domain.CodeNotFound if there is
+	// none.
 	Checkpoint func(ctx context.Context, log domain.TenantID) (string, error)
 	Keys       *signing.Keys // sign the receipt
 	Backups    time.Duration // how long backups are kept, for the receipt
-	// Heads returns the heads of all logs. After New, it is asked for audit logs of deleted tenants, to erase them: a process
-	// of a release without audit logs leaves them. Nil: they are not looked for.
+	// Heads returns the heads of all logs. After New, it is asked for audit logs of deleted tenants, to erase them: a
+	// process of a release without audit logs leaves them. Nil: they are not looked for.
 	Heads func(ctx context.Context, since time.Time) ([]domain.Head, error)
-	// Left returns, perhaps repeatedly, all logs with a seal, and all tenants with erasures of data subjects. Every hour,
-	// it is asked for those of deleted tenants, to erase these rows: a process of a release that does not know the tables
-	// leaves them. Nil: they are not looked for.
+	// Left returns, perhaps repeatedly, all logs with a seal, and all tenants with erasures of data subjects. Every
+	// hour, it is asked for those of deleted tenants, to erase these rows: a process of a release that does not know
+	// the tables leaves them. Nil: they are not looked for.
 	Left func(ctx context.Context) ([]domain.TenantID, error)
-	// Erased records that everything of a tenant was removed. It is called before the tenant is marked deleted, and again
-	// if that fails; the tenant is deleted once it has succeeded. Nil: nothing is recorded.
+	// Erased records that everything of a tenant was removed. It is called before the tenant is marked deleted, and
+	// again if that fails; the tenant is deleted once it has succeeded. Nil: nothing is recorded.
 	Erased func(ctx context.Context, tenant domain.TenantID) error
 	Every  time.Duration // between two scans for tenants to erase; 0: 10 s
 

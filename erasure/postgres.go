@@ -57,9 +57,9 @@ func logsOf(tenant domain.TenantID) []domain.TenantID {
 	return []domain.TenantID{tenant, tenant.AuditLog()}
 }
 
-// EraseRows removes every row of a tenant, in slices, but its record. It returns domain.CodeConflict unless the tenant is
-// deleting or deleted; a deleted tenant is erased once more. It may be repeated and interrupted at any point. The store
-// does not hold documents: they must be removed before, while the rows that say where they are still exist.
+// EraseRows removes every row of a tenant, in slices, but its record. It returns domain.CodeConflict unless the tenant
+// is deleting or deleted; a deleted tenant is erased once more. It may be repeated and interrupted at any point. The
+// store does not hold documents: they must be removed before, while the rows that say where they are still exist.
 func (s *Postgres) EraseRows(ctx context.Context, tenant domain.TenantID) error {
 	if err := s.EraseLog(ctx, tenant); err != nil {
 		return err
@@ -72,8 +72,8 @@ func (s *Postgres) EraseRows(ctx context.Context, tenant domain.TenantID) error 
 	return s.registry.ForgetExamples(ctx, tenant)
 }
 
-// EraseAuditLog removes every row of the audit log of a tenant that is deleting or deleted. The log's own row goes last, so
-// that what was interrupted can be found.
+// EraseAuditLog removes every row of the audit log of a tenant that is deleting or deleted. The log's own row goes
+// last, so that what was interrupted can be found.
 func (s *Postgres) EraseAuditLog(ctx context.Context, tenant domain.TenantID) error {
 	if err := s.checkDeleting(ctx, tenant); err != nil {
 		return err

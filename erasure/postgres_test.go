@@ -132,8 +132,8 @@ func TestErasingATenantLeavesItsRecordOnly(t *testing.T) {
 	}
 }
 
-// tenantTables returns the tables with rows of tenants, except the one of their records. The service's secrets are those of
-// no tenant.
+// tenantTables returns the tables with rows of tenants, except the one of their records. The service's secrets are
+// those of no tenant.
 func tenantTables(t *testing.T, super *pgxpool.Pool) []string {
 	t.Helper()
 	rows, _ := super.Query(t.Context(), `
@@ -166,8 +166,8 @@ func insertAnyRow(t *testing.T, super *pgxpool.Pool, table string, tenant domain
 	}
 }
 
-// What somebody else has locked when a slice comes to it, another eraser or an append that was under way, does not end the
-// erasure before its time.
+// What somebody else has locked when a slice comes to it, another eraser or an append that was under way, does not end
+// the erasure before its time.
 func TestErasingGoesOnBehindOthers(t *testing.T) {
 	t.Parallel()
 	for name, other := range map[string]string{

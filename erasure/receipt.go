@@ -18,7 +18,8 @@ type Receipt struct {
 	Tenant string `json:"tenant"`
 	Name   string `json:"name"`
 	// Checkpoint is a signed one of the tenant's log, the newest when the log was about to be erased: a number of
-	// positions, and the root of their Merkle tree. Empty: nothing was sealed, or an earlier release has begun the deletion.
+	// positions, and the root of their Merkle tree. Empty: nothing was sealed, or an earlier release has begun the
+	// deletion.
 	Checkpoint string    `json:"checkpoint,omitempty"`
 	DeletedAt  time.Time `json:"deletedAt"`
 	Limits     []string  `json:"limits"` // what the service cannot touch

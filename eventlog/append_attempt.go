@@ -362,9 +362,9 @@ func (a *attempt) sendVersions(streams []string, done func(pgconn.CommandTag)) {
 // AwaitCommits returns once the synchronous standbys have everything that the tenant's log shows. Call it before
 // acknowledging events that a read has found.
 //
-// Standbys may not have such events: if a connection breaks while its commit waits for them, PostgreSQL stops waiting, and
-// shows what was committed. A commit waits for everything before it, but only if it has written something. See decision
-// 0091.
+// Standbys may not have such events: if a connection breaks while its commit waits for them, PostgreSQL stops waiting,
+// and shows what was committed. A commit waits for everything before it, but only if it has written something. See
+// decision 0091.
 func (s *Log) AwaitCommits(ctx context.Context, tenant domain.TenantID) error {
 	ctx, cancel := context.WithTimeout(ctx, s.appendTimeout)
 	defer cancel()

@@ -48,13 +48,13 @@ func lookedAt(conditions []domain.Condition) (events, lookUps int) {
 
 // matchingSQL finds the positions of events that items match. It takes a row i for each item: tags and types joined by
 // spaces, how many events to look at, and the positions (low, high]. It goes from the first to the last event in the
-// order, along the tag with the fewest events there, and returns at most %[2]s rows: the matches, and the last event that
-// it may look at, with last = true. That one need not match.
+// order, along the tag with the fewest events there, and returns at most %[2]s rows: the matches, and the last event
+// that it may look at, with last = true. That one need not match.
 //
 // The previous release removes events by retention without their tags. So it looks whether a match still exists.
 //
-// "offset 0" makes the planner calculate what is above it once for each item. Single rows are looked up by subqueries that
-// it cannot turn into joins.
+// "offset 0" makes the planner calculate what is above it once for each item. Single rows are looked up by subqueries
+// that it cannot turn into joins.
 const matchingSQL = `
 		cross join lateral (
 			select string_to_array(i.tags, ' ') as tags, string_to_array(i.types, ' ') as types, case
@@ -161,8 +161,8 @@ func (b *batch) acceptTags(r *request, position int64) {
 	}
 }
 
-// mayMatch reports whether events that the plan writes match a condition. It says so as well if it would have to compare
-// too many, and for items without tags.
+// mayMatch reports whether events that the plan writes match a condition. It says so as well if it would have to
+// compare too many, and for items without tags.
 func (b *batch) mayMatch(conditions []domain.Condition) bool {
 	if b.rows == 0 {
 		return false

@@ -219,7 +219,8 @@ func TestConditionsModel(t *testing.T) {
 	})
 }
 
-// Clients of two processes race. Each accepted condition holds in its place in the log, and each refused one had failed.
+// Clients of two processes race. Each accepted condition holds in its place in the log, and each refused one had
+// failed.
 func TestRacingConditionsAreLinearisable(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)

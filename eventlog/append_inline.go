@@ -116,8 +116,9 @@ var errReopen = errors.New("the inline builds must be reopened first")
 // maxCatchUps is how many consecutive times lagging builds are caught up before they are left to the runner.
 const maxCatchUps = 3
 
-// openFolds reads which builds the tenant's appends fold into. The caller holds the lock on the log's row. Audit logs have
-// none: a process of an older release may begin builds there, and an event that they cannot fold must not stop an action.
+// openFolds reads which builds the tenant's appends fold into. The caller holds the lock on the log's row. Audit logs
+// have none: a process of an older release may begin builds there, and an event that they cannot fold must not stop an
+// action.
 func (a *attempt) openFolds(ctx context.Context, revision, head int64) error {
 	log, s := a.log, a.w.store
 	log.revision, log.folds = revision, nil

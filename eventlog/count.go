@@ -143,9 +143,9 @@ var countPositions = pg.Statement{Name: "manifold_count_positions", SQL: `
 			where f.tenant_id = $1::uuid and $2::bigint <= 0 and f.removed_to <= $3::bigint))`}
 
 // CountEvents counts the events that AnyEvent looks for. Without categories and types it counts positions. If the range
-// does not start at the log's beginning, that may include events that retention has removed. If all items of the source's
-// query have tags, it counts each item's events along one tag, whatever their categories, and 100,000 in total at most.
-// The number is for showing progress.
+// does not start at the log's beginning, that may include events that retention has removed. If all items of the
+// source's query have tags, it counts each item's events along one tag, whatever their categories, and 100,000 in total
+// at most. The number is for showing progress.
 func (s *Log) CountEvents(ctx context.Context, tenant domain.TenantID, source domain.Source, types []string, after, upTo int64) (int64, error) {
 	params := [][]byte{pg.TenantParam(tenant), pg.Int8Param(after), pg.Int8Param(upTo)}
 	if query := source.Query.Items; query.Tagged() {

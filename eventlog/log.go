@@ -40,11 +40,11 @@ type Observer struct {
 	Appended func(events, requests int, took time.Duration)
 	// ReadEvents is called for each read of events, with their number.
 	ReadEvents func(n int)
-	// HistoryRead is called for each page that a replica may answer, with the replica's name, or "primary". It is called
-	// only if there are replicas.
+	// HistoryRead is called for each page that a replica may answer, with the replica's name, or "primary". It is
+	// called only if there are replicas.
 	HistoryRead func(source string)
-	// ReplicaRefused is called if a replica does not answer a page that it was asked for: it is behind, has failed, or is
-	// busy.
+	// ReplicaRefused is called if a replica does not answer a page that it was asked for: it is behind, has failed, or
+	// is busy.
 	ReplicaRefused func(replica, reason string)
 }
 

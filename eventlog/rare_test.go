@@ -183,15 +183,16 @@ func blocksFetched(t *testing.T, admin *pgxpool.Pool) (blocks int64) {
 			t.Fatal(err)
 		}
 	}
-	// The vacuum before is counted late otherwise: after a second, or when it has gone through the collector of version 14.
+	// The vacuum before is counted late otherwise: after a second, or when it has gone through the collector of version
+	// 14.
 	var version int
 	if err := admin.QueryRow(t.Context(), "select current_setting('server_version_num')::int").Scan(&version); err != nil {
 		t.Fatal(err)
 	}
 	flush := []string{"select pg_stat_force_next_flush()"}
 	if version < 150000 {
-		// After the first, the server has sent its counts. After the second, what was written without them is too old to
-		// be read.
+		// After the first, the server has sent its counts. After the second, what was written without them is too old
+		// to be read.
 		flush = []string{"select pg_sleep(0.6)", "select pg_sleep(0.6)"}
 	}
 	for _, sql := range flush {

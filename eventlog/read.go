@@ -289,8 +289,8 @@ func categoriesSQL(and, order string) string {
 // on categories: with it, each page would read and sort the whole category.
 const ofCategory = "and e.stream_id < $6::text and (e.category = $7::text) is true"
 
-// byStreamSQL orders by stream. "is true" keeps the planner from the primary key: before a table's first analyze, it may
-// prefer to read all positions and to sort them.
+// byStreamSQL orders by stream. "is true" keeps the planner from the primary key: before a table's first analyze, it
+// may prefer to read all positions and to sort them.
 func byStreamSQL(and string) string {
 	return `select ` + EventColumns + ` from events as e
 		where e.tenant_id = $1::uuid and (e.stream_id, e.stream_version) > ($2::text, $3::bigint)
@@ -310,8 +310,8 @@ func byStreamSeedsSQL(and string) string {
 		order by p.place, e.stream_id, e.stream_version limit $7::bigint`
 }
 
-// byStreamSeedsQuery leaves out what comes before the seeds: each part of the index begins after a seed, and ends before
-// the stream of the next.
+// byStreamSeedsQuery leaves out what comes before the seeds: each part of the index begins after a seed, and ends
+// before the stream of the next.
 func byStreamSeedsQuery(tenant domain.TenantID, q domain.ByStreamQuery, limit int, events *eventReader) pg.Query {
 	seeds := q.Seeds
 	for len(seeds) > 0 && seeds[0].Stream < q.AfterStream {

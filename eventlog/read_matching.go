@@ -13,8 +13,8 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-// Positions are found first, and then their events are read. Citus plans no outer join of both, and a position where the
-// search stops need not have an event.
+// Positions are found first, and then their events are read. Citus plans no outer join of both, and a position where
+// the search stops need not have an event.
 var (
 	matchingForward  = pg.Statement{Name: "manifold_matching_forward", SQL: readMatchingSQL("asc")}
 	matchingBackward = pg.Statement{Name: "manifold_matching_backward", SQL: readMatchingSQL("desc")}
@@ -23,8 +23,8 @@ var (
 // lookUpsAtOnce is how many look-ups one statement may take, at 2.5 to 5 µs. The tags of all items share them.
 const lookUpsAtOnce = 100_000
 
-// readMatchingSQL finds the positions of the events that items match. A row with last = true is the last one to use: some
-// item looks no further.
+// readMatchingSQL finds the positions of the events that items match. A row with last = true is the last one to use:
+// some item looks no further.
 func readMatchingSQL(order string) string {
 	return `
 	select m.position, bool_or(m.matches) as matches, bool_or(m.last) as last from (

@@ -23,7 +23,8 @@ const (
 	followedWindow = 10_000
 	// mostCategories is how many categories a log may have for a read by types to go along the index of each.
 	mostCategories = 1000
-	// matchingFrom is how many positions a read must cover to find events by their tags. Fewer are read as fast without.
+	// matchingFrom is how many positions a read must cover to find events by their tags. Fewer are read as fast
+	// without.
 	matchingFrom = 10_000
 )
 

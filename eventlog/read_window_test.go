@@ -14,8 +14,8 @@ import (
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
-// longLog appends 12,000 events of two categories. Every 20th is an invoice's, every 3000th is of a rare type, and every
-// 500th is tagged.
+// longLog appends 12,000 events of two categories. Every 20th is an invoice's, every 3000th is of a rare type, and
+// every 500th is tagged.
 func longLog(t *testing.T, s *tables.Tables, tenant domain.TenantID) []domain.Event {
 	t.Helper()
 	n := 0

@@ -10,7 +10,8 @@ import (
 )
 
 // Replicas answer reads of old events (docs/decisions/0095-replicas-answer-reads-of-history.md). Each read of a replica
-// takes the beacon, the log's head and the events from one snapshot. A read asks one replica at most, and then the primary.
+// takes the beacon, the log's head and the events from one snapshot. A read asks one replica at most, and then the
+// primary.
 
 var (
 	// replicaState has one row: the log's head, this process's beacon, and whether the server is a replica.

@@ -134,7 +134,8 @@ func (l *replicated) compare(r *rapid.T, t *testing.T, tenant domain.TenantID, h
 	}
 }
 
-// Whether the replica has all events or lags, a read with an AsOf has the answer of the primary at once after an append.
+// Whether the replica has all events or lags, a read with an AsOf has the answer of the primary at once after an
+// append.
 func TestReplicasAnswerAsThePrimaryDoes(t *testing.T) {
 	t.Parallel()
 	l := newReplicated(t, time.Minute)
@@ -159,8 +160,8 @@ func TestReplicasAnswerAsThePrimaryDoes(t *testing.T) {
 	}
 }
 
-// A replica that no longer replays, that is down, or that was promoted, is not read beyond the configured lag. Reads as of
-// a time need what was committed then, even if the lag would permit older answers.
+// A replica that no longer replays, that is down, or that was promoted, is not read beyond the configured lag. Reads as
+// of a time need what was committed then, even if the lag would permit older answers.
 func TestReplicasThatCannotBeReadAreSkipped(t *testing.T) {
 	t.Parallel()
 	l := newReplicated(t, 2*time.Second)
@@ -211,8 +212,8 @@ func TestReplicasThatCannotBeReadAreSkipped(t *testing.T) {
 	l.awaitRead(t, false)
 }
 
-// A replica that lacks a removal answers with the floor that belongs to its events, unless the read is as of a later time.
-// If the primary answers the rest, its floor counts.
+// A replica that lacks a removal answers with the floor that belongs to its events, unless the read is as of a later
+// time. If the primary answers the rest, its floor counts.
 func TestReplicasReportRemovedEvents(t *testing.T) {
 	t.Parallel()
 	l := newReplicated(t, time.Minute)

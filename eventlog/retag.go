@@ -46,8 +46,8 @@ var readTags = pg.Statement{Name: "manifold_read_tags", SQL: `
 	cross join lateral (` +
 	runOf("p.position, "+lineOf("g.tags", "p.position")+", "+lineOf("g.derived", "p.position"), "p.position") + `) as g`}
 
-// Outdated returns those of the retaggings that change something, or that give an event too many tags. Nothing keeps the
-// events from changing afterwards.
+// Outdated returns those of the retaggings that change something, or that give an event too many tags. Nothing keeps
+// the events from changing afterwards.
 func (s *Log) Outdated(ctx context.Context, tenant domain.TenantID, events []Retagging) ([]Retagging, error) {
 	if len(events) == 0 {
 		return nil, nil
@@ -86,10 +86,10 @@ func positionsOf(events []Retagging) []int64 {
 // event's rows in another order.
 const retagLockTimeout = 200 * time.Millisecond
 
-// Retag replaces the derived tags of events, in one transaction with also. An event that has been removed stays removed.
-// Appends wait meanwhile, so callers should pass about a hundred events. Afterwards writers of all processes have
-// forgotten what they remembered of tags. If pg.Busy reports true for the SQLSTATE of the error, a concurrent transaction
-// held the same rows: retry. The error is domain.CodeNotFound if the log no longer exists.
+// Retag replaces the derived tags of events, in one transaction with also. An event that has been removed stays
+// removed. Appends wait meanwhile, so callers should pass about a hundred events. Afterwards writers of all processes
+// have forgotten what they remembered of tags. If pg.Busy reports true for the SQLSTATE of the error, a concurrent
+// transaction held the same rows: retry. The error is domain.CodeNotFound if the log no longer exists.
 func (s *Log) Retag(ctx context.Context, tenant domain.TenantID, events []Retagging, also func(tx pgx.Tx, done Retagged) error) error {
 	return pg.UnderWith(ctx, s.db.Retention, tenant, pg.TxOptions{LockTimeout: retagLockTimeout}, func(tx pgx.Tx) error {
 		// The next append fails to move the head, because the batch that it knows is no longer the last one.

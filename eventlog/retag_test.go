@@ -112,8 +112,8 @@ func TestRetag(t *testing.T) {
 	tablestest.Problem(t, err, domain.CodeNotFound)
 }
 
-// While events are retagged, appends of two processes, large ones among them, are written once each, and none that begins
-// after a retagging overlooks it.
+// While events are retagged, appends of two processes, large ones among them, are written once each, and none that
+// begins after a retagging overlooks it.
 func TestAppendsRaceRetagging(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)

@@ -14,11 +14,12 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-// A row of event_tags is a run: a line of tags for each of some consecutive events, from the row's position on. Its last
-// lines may be missing, and an event has the tags of its line in the last run that begins at or before it. So a run has no
-// tags after the beginning of the next one. See docs/decisions/0099-runs-of-tags.md.
+// A row of event_tags is a run: a line of tags for each of some consecutive events, from the row's position on. Its
+// last lines may be missing, and an event has the tags of its line in the last run that begins at or before it. So a
+// run has no tags after the beginning of the next one. See docs/decisions/0099-runs-of-tags.md.
 const (
-	// runEvents is the largest number of events in a run. Readers look no further back, so it must not be lowered later.
+	// runEvents is the largest number of events in a run. Readers look no further back, so it must not be lowered
+	// later.
 	runEvents = 32
 	// runBytes is the length of a run's tags from which on no line is added. PostgreSQL would store about 2,000 bytes
 	// elsewhere, and reading any of the events would fetch them.
@@ -36,7 +37,8 @@ func lineOf(column, position string) string {
 	return `split_part(` + column + `, e'\n', least(` + position + ` - g.position, ` + strconv.Itoa(runEvents) + `)::integer + 1)`
 }
 
-// tagsSQL returns the tags of an event of the tenant $1, of the events table as e, joined by spaces; null if it has none.
+// tagsSQL returns the tags of an event of the tenant $1, of the events table as e, joined by spaces; null if it has
+// none.
 var tagsSQL = `case when e.tagged then (` + runOf(lineOf("g.tags", "e.position"), "e.position") + `) end`
 
 // tagsOf splits a line of tags.
@@ -92,8 +94,8 @@ func (t storedTags) equal(other storedTags) bool {
 	return slices.Equal(t.tags, other.tags) && slices.Equal(t.derived, other.derived)
 }
 
-// The statements that change stored tags. Each row is named by its whole key, since without statistics the planner would
-// rather read a tenant's part of the index.
+// The statements that change stored tags. Each row is named by its whole key, since without statistics the planner
+// would rather read a tenant's part of the index.
 var (
 	lockRuns = pg.Statement{Name: "manifold_lock_runs", SQL: `
 		select g.position, g.tags, coalesce(g.derived, '') from unnest($2::bigint[]) as p(position)
@@ -203,8 +205,8 @@ func (r runs) queue(batch *pgx.Batch, tenant domain.TenantID) {
 	}
 }
 
-// QueueTagRemoval queues the statements that remove the tags of the events at positions. The transaction must belong to the
-// retention login, see one snapshot, and remove the events as well. If another transaction has changed the tags of
+// QueueTagRemoval queues the statements that remove the tags of the events at positions. The transaction must belong to
+// the retention login, see one snapshot, and remove the events as well. If another transaction has changed the tags of
 // neighbouring events, it fails, and pg.Busy reports true for the SQLSTATE.
 func QueueTagRemoval(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, positions []int64, batch *pgx.Batch) error {
 	runs, err := lockRunsOf(ctx, tx, tenant, positions)

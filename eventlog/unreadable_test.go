@@ -15,7 +15,8 @@ func TestDataAndMetadataAreTooLongTogether(t *testing.T) {
 	s, db := tablestest.Open(t)
 	tenant := tablestest.NewTenant(t, s)
 	tablestest.Append(t, s, tenant, tablestest.Counted("order-1", domain.Any, 1))
-	// As an earlier release has taken it: 200 numbers of 131 kB in each, 13 MB or more as they are estimated, 26 MB as printed.
+	// As an earlier release has taken it: 200 numbers of 131 kB in each, 13 MB or more as they are estimated, 26 MB as
+	// printed.
 	_, err := db.Pool(t, pgtest.RoleSuperuser, 1).Exec(t.Context(), "update manifold.events set event_data = $2::jsonb, metadata = $2::jsonb where tenant_id = $1",
 		tenant, `{"l":[1`+strings.Repeat(",1e131071", 200)+`]}`)
 	tablestest.Must(t, err)

@@ -63,8 +63,8 @@ type Decision struct {
 	reads uint // the slots of the variables that it reads
 }
 
-// CompileDecision compiles an expression; scope is ScopeCommand or ScopeItem. Errors are those of Compile; an expression
-// that can never give such a value is one.
+// CompileDecision compiles an expression; scope is ScopeCommand or ScopeItem. Errors are those of Compile; an
+// expression that can never give such a value is one.
 func CompileDecision(scope Scope, want Gives, source string) (*Decision, error) {
 	root, c, err := compile(scope, source)
 	if err != nil {

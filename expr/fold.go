@@ -9,9 +9,9 @@ func CompileFold(scope Scope, source string) (*Fold, error) {
 }
 
 // Eval returns the document after event: an *Object, or nil if the expression gave null, which removes the document.
-// doc is the document so far, or the initial one; Event.WithTarget sets its id and item. The result contains only JSON's
-// kinds, equals what writing it with AppendJSON and reading it back gives, and can be stored: AppendJSON does not fail on
-// it. The error is always an *EvalError; any result but an object or null is one.
+// doc is the document so far, or the initial one; Event.WithTarget sets its id and item. The result contains only
+// JSON's kinds, equals what writing it with AppendJSON and reading it back gives, and can be stored: AppendJSON does
+// not fail on it. The error is always an *EvalError; any result but an object or null is one.
 func (f *Fold) Eval(doc *Object, event *Event) (*Object, error) {
 	if doc == nil {
 		return nil, &EvalError{Kind: KindInternal, Message: "there is no " + f.program.scope.subject()}

@@ -23,8 +23,8 @@ const (
 	countPause = 20 * time.Millisecond
 )
 
-// Counter counts the stored events of tenants with a quota for them, and their bytes. Appends do not wait for it: what it
-// has not counted yet, the quota estimates.
+// Counter counts the stored events of tenants with a quota for them, and their bytes. Appends do not wait for it: what
+// it has not counted yet, the quota estimates.
 type Counter struct {
 	Store    *Postgres
 	Settings *Settings
@@ -98,13 +98,13 @@ func (s *Postgres) uncounted(ctx context.Context, among []domain.TenantID) ([]do
 		where ($1::uuid[] is null or l.tenant_id = any ($1::uuid[])) and (coalesce(s.counted_to, 0) < l.head or s.complete is not true)`, among)
 }
 
-// storedSize is what an event counts towards the quota for bytes: its data and metadata as they are stored, compressed if
-// the database compresses them, and the names. It must not change while counts are stored.
+// storedSize is what an event counts towards the quota for bytes: its data and metadata as they are stored, compressed
+// if the database compresses them, and the names. It must not change while counts are stored.
 const storedSize = "pg_column_size(e.event_data) + coalesce(pg_column_size(e.metadata), 0) + octet_length(e.stream_id) + octet_length(e.event_type)"
 
 // Uncount subtracts the events at the positions $2 of the tenant $1 that have been counted. It belongs into the
-// transaction that removes them, before that, and needs a snapshot of the transaction (repeatable read): then it fails if
-// they are counted at the same time.
+// transaction that removes them, before that, and needs a snapshot of the transaction (repeatable read): then it fails
+// if they are counted at the same time.
 var Uncount = pg.Statement{Name: "manifold_uncount_events", SQL: `
 	update stored_events as s set events = s.events - r.events, bytes = s.bytes - r.bytes
 	from (

@@ -27,8 +27,8 @@ type simulated struct {
 	spent  float64 // since it was sent
 }
 
-// Whatever processes do, die, lose answers, and send late, and however the limit is split between them: in any period they
-// spend at most a burst and what the rate gives in the period, and occupy no more slots than there are.
+// Whatever processes do, die, lose answers, and send late, and however the limit is split between them: in any period
+// they spend at most a burst and what the rate gives in the period, and occupy no more slots than there are.
 func TestLeasesNeverExceedTheLimit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

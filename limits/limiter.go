@@ -28,8 +28,8 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Limiter holds the callers of one process to their limits. All methods may be called concurrently. A nil Limiter has no
-// limits.
+// Limiter holds the callers of one process to their limits. All methods may be called concurrently. A nil Limiter has
+// no limits.
 type Limiter struct {
 	config Config
 	settle func(ctx context.Context, process string, questions []*question) error // Postgres.settle
@@ -42,7 +42,8 @@ type Limiter struct {
 	active  int // shares with limits that requests have used recently
 	warned  time.Time
 
-	// node is a tenant's node of a cluster. Each node has separate rounds, so one without answers does not delay others.
+	// node is a tenant's node of a cluster. Each node has separate rounds, so one without answers does not delay
+	// others.
 	node func(domain.TenantID) int32
 	busy map[int32]struct{} // the nodes with a round under way
 
@@ -196,8 +197,8 @@ func (p *Pass) leave(s *share) {
 	}
 }
 
-// SetKeyLimits gives an open request the limits that its key has now; nil: none. The request stays open even if it is one
-// too many.
+// SetKeyLimits gives an open request the limits that its key has now; nil: none. The request stays open even if it is
+// one too many.
 func (p *Pass) SetKeyLimits(key domain.UUID, to *domain.Limits) {
 	if p == nil {
 		return
@@ -333,8 +334,8 @@ func (l *Limiter) take(ctx context.Context, shares []*share, n need) error {
 	}
 }
 
-// await waits for a round of the shares that are short. Meanwhile and until it has the lock again, all shares keep what is
-// needed of them. The lock is held before and after.
+// await waits for a round of the shares that are short. Meanwhile and until it has the lock again, all shares keep what
+// is needed of them. The lock is held before and after.
 func (l *Limiter) await(ctx context.Context, shares, short []*share, n *need) error {
 	for _, s := range shares {
 		s.waiting[n] = struct{}{}
@@ -377,8 +378,8 @@ func (r *round) wait(ctx context.Context) error {
 }
 
 // check reports whether a round is needed to get what is missing. If the last round showed that there is no more, it
-// returns the refusal: at once while another round would be of no use, and on the last try in any case. What a round gave
-// may be gone without a refusal, because another request was quicker.
+// returns the refusal: at once while another round would be of no use, and on the last try in any case. What a round
+// gave may be gone without a refusal, because another request was quicker.
 func (s *share) check(now time.Time, n need, pace time.Duration, last bool) (missing bool, err error) {
 	if !now.Before(s.until) { // the lease has ended; others may use it
 		for i := range s.tokens {

@@ -72,8 +72,8 @@ func isRefused(t *testing.T, err error) bool {
 	return true
 }
 
-// Two processes with more requests than the limit allows let in a burst and what the rate gives, and no more, while one of
-// them is killed again and again.
+// Two processes with more requests than the limit allows let in a burst and what the rate gives, and no more, while one
+// of them is killed again and again.
 func TestProcessesShareARate(t *testing.T) {
 	t.Parallel()
 	s, _ := tablestest.Open(t)

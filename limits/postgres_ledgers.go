@@ -59,15 +59,15 @@ const (
 func (s *Postgres) node(tenant domain.TenantID) int32 { return s.db.Node(tenant) }
 
 // settle answers the questions of a process in one transaction, but leaves out ledgers that are locked: a process that
-// stops while it has some locked does not delay others. The questions must be about tenants of one node, and in the order
-// of their ledgers, so that concurrent processes create them in the same order.
+// stops while it has some locked does not delay others. The questions must be about tenants of one node, and in the
+// order of their ledgers, so that concurrent processes create them in the same order.
 func (s *Postgres) settle(ctx context.Context, process string, questions []*question) error {
 	return pg.InTurn(ctx, s.db.Foreground, questions[0].tenant, func(tx pgx.Tx) error { return settle(ctx, tx, process, questions) })
 }
 
 func settle(ctx context.Context, tx pgx.Tx, process string, questions []*question) error {
-	// The time is that of the beginning, before the locks: a lease ends earlier rather than later, and a bucket gets fewer
-	// tokens rather than more.
+	// The time is that of the beginning, before the locks: a lease ends earlier rather than later, and a bucket gets
+	// fewer tokens rather than more.
 	var now time.Time
 	var read pgx.Batch
 	read.Queue("select now()").QueryRow(func(row pgx.Row) error { return row.Scan((*pg.Moment)(&now)) })

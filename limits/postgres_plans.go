@@ -89,8 +89,8 @@ func (s *Postgres) PutPlan(ctx context.Context, plan domain.Plan) (created bool,
 		if err != nil || replaced > 0 {
 			return err
 		}
-		// Concurrent requests wait for each other, so that each counts what the other has created. Without a plan that both
-		// know, there is room for both.
+		// Concurrent requests wait for each other, so that each counts what the other has created. Without a plan that
+		// both know, there is room for both.
 		if _, err := pg.Exec(ctx, tx, "lock the plans", "select from plans p order by p.name for update"); err != nil {
 			return err
 		}
@@ -113,7 +113,8 @@ func (s *Postgres) PutPlan(ctx context.Context, plan domain.Plan) (created bool,
 	return created && err == nil, err
 }
 
-// DeletePlan deletes a plan. It returns domain.CodeNotFound if there is none, and domain.CodeConflict if a tenant has it.
+// DeletePlan deletes a plan. It returns domain.CodeNotFound if there is none, and domain.CodeConflict if a tenant has
+// it.
 func (s *Postgres) DeletePlan(ctx context.Context, name string) error {
 	return s.change(ctx, "", func(tx pgx.Tx) error {
 		// The lock makes a concurrent assignment wait, and then fail.

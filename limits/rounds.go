@@ -200,8 +200,8 @@ func (l *Limiter) end(shares []*share, questions []*question, rounds []*round, b
 	}
 }
 
-// demand returns what the share needs, for a round that begins now. Until the answer, the share uses no more than what it
-// keeps in any case.
+// demand returns what the share needs, for a round that begins now. Until the answer, the share uses no more than what
+// it keeps in any case.
 func (s *share) demand(now time.Time, round int64) demand {
 	d := demand{Round: round}
 	period := max(now.Sub(s.asked), roundsApart)

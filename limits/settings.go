@@ -124,8 +124,8 @@ func (s *Settings) of(tenant domain.TenantID) *effective {
 	return now.otherwise
 }
 
-// counted returns the tenants with a plan or limits whose quotas need the count of stored events; all means that tenants
-// without a plan do, too.
+// counted returns the tenants with a plan or limits whose quotas need the count of stored events; all means that
+// tenants without a plan do, too.
 func (s *Settings) counted() (tenants []domain.TenantID, all bool) {
 	now := s.now.Load()
 	return now.counted, now.otherwise.countsStored()

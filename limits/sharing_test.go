@@ -101,8 +101,8 @@ func TestANodeWithoutAnswersDelaysNoOther(t *testing.T) {
 	})
 }
 
-// A request whose tokens or slot another request took after each of its rounds asks again, and is not refused: there are
-// more. It is refused if its last round has shown that there are none.
+// A request whose tokens or slot another request took after each of its rounds asks again, and is not refused: there
+// are more. It is refused if its last round has shown that there are none.
 func TestOnlyWhatIsUsedUpIsRefused(t *testing.T) {
 	t.Parallel()
 	ten, now := int64(10), time.Now()

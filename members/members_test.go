@@ -221,7 +221,8 @@ func TestMembersJoinAndLeave(t *testing.T) {
 	})
 }
 
-// Whoever cannot reach the database, be it that it answers with errors or not at all, steps down before anybody takes over.
+// Whoever cannot reach the database, be it that it answers with errors or not at all, steps down before anybody takes
+// over.
 func TestStepsDownBeforeOthersTakeOver(t *testing.T) {
 	t.Parallel()
 	for name, hangs := range map[string]bool{"refused": false, "hanging": true} {
@@ -257,7 +258,8 @@ func TestStepsDownBeforeOthersTakeOver(t *testing.T) {
 	}
 }
 
-// A process that is killed is replaced as soon as the database has seen its connections end. One that is merely slow is not.
+// A process that is killed is replaced as soon as the database has seen its connections end. One that is merely slow is
+// not.
 func TestAKilledProcessIsReplacedSoon(t *testing.T) {
 	t.Parallel()
 	for name, killed := range map[string]bool{"killed": true, "slow": false} {
@@ -298,8 +300,8 @@ func TestAKilledProcessIsReplacedSoon(t *testing.T) {
 	}
 }
 
-// Three tenants are never all one process's, and while members and tenants come no tenant is nobody's: also beside a process
-// of an earlier release, which goes by Owner.
+// Three tenants are never all one process's, and while members and tenants come no tenant is nobody's: also beside a
+// process of an earlier release, which goes by Owner.
 func TestEveryTenantAlwaysHasAnOwner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -371,8 +373,8 @@ func TestEveryTenantAlwaysHasAnOwner(t *testing.T) {
 	})
 }
 
-// Changed is called once for each change, and never for a mere sign of life. Egresses are reported when they have changed,
-// and again after a sign of life that may not have arrived.
+// Changed is called once for each change, and never for a mere sign of life. Egresses are reported when they have
+// changed, and again after a sign of life that may not have arrived.
 func TestChangesAreReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

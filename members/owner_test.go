@@ -24,8 +24,9 @@ func listed(ids []domain.MemberID) (list []members.Member) {
 	return list
 }
 
-// Every process computes the same shares, whatever the order of members and tenants, and the shares differ by at most one
-// tenant. When a member joins or leaves, few tenants move apart from its own. When a tenant is created, few others move.
+// Every process computes the same shares, whatever the order of members and tenants, and the shares differ by at most
+// one tenant. When a member joins or leaves, few tenants move apart from its own. When a tenant is created, few others
+// move.
 func TestSharesAreEven(t *testing.T) {
 	t.Parallel()
 	for range 100 {
@@ -56,8 +57,8 @@ func TestSharesAreEven(t *testing.T) {
 			}
 			return n
 		}
-		// How many move is a matter of chance: in 180,000 trials at most 6 of 15 and 20 of 400 when a member leaves, and 5
-		// of any number when a tenant is created. Each additional move is about ten times as rare.
+		// How many move is a matter of chance: in 180,000 trials at most 6 of 15 and 20 of 400 when a member leaves,
+		// and 5 of any number when a tenant is created. Each additional move is about ten times as rare.
 		if n := moved(members.Divide(all[1:], tenants)); n > 12+len(tenants)/8 {
 			t.Fatalf("%d of %d tenants move although their owner stays", n, len(tenants))
 		}
@@ -67,8 +68,8 @@ func TestSharesAreEven(t *testing.T) {
 	})
 }
 
-// Everybody comes to the same owner, in whatever order the members stand; one that comes or goes moves no tenants but those
-// that it wins or loses; and each has about its part.
+// Everybody comes to the same owner, in whatever order the members stand; one that comes or goes moves no tenants but
+// those that it wins or loses; and each has about its part.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -29,8 +29,8 @@ func (s *Postgres) Join(ctx context.Context, member Member) error {
 // Announce records a member's sign of life. It returns the members with a sign of life within the given time, by the
 // database's clock, in the order in which they started, including this one. StartedAt and AliveAt are the database's
 // times. Members that have been silent for an hour are removed. If tenants is not nil, Announce sets it to all tenants
-// with a log, in order. In a distributed database, it sets it to all tenants instead: their logs cannot be listed while a
-// node is down. Audit logs are not tenants.
+// with a log, in order. In a distributed database, it sets it to all tenants instead: their logs cannot be listed while
+// a node is down. Audit logs are not tenants.
 func (s *Postgres) Announce(ctx context.Context, member Member, within time.Duration, tenants *[]domain.TenantID) ([]Member, error) {
 	var egresses *string
 	if member.Egresses != nil {
@@ -111,8 +111,8 @@ func (s *Postgres) Members(ctx context.Context, within time.Duration) (alive []M
 	return alive, nil
 }
 
-// Egresses returns what the members with a sign of life within the given time have reported about their egresses, in the
-// order in which the members started. Processes of earlier releases report nothing.
+// Egresses returns what the members with a sign of life within the given time have reported about their egresses, in
+// the order in which the members started. Processes of earlier releases report nothing.
 func (s *Postgres) Egresses(ctx context.Context, within time.Duration) ([]domain.ProcessEgresses, error) {
 	rows, _ := s.db.Heartbeats.Query(ctx, `
 		select m.member_id, m.name, m.egresses from members m

@@ -53,12 +53,12 @@ func LockDistribution(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// DistributeByTenant distributes a table and its rows by the column tenant_id. Each tenant's rows are on the node that has
-// its rows of another table, beside, which has the same owner; or, if beside is empty, on any node. The caller has called
-// LockDistribution in this transaction.
+// DistributeByTenant distributes a table and its rows by the column tenant_id. Each tenant's rows are on the node that
+// has its rows of another table, beside, which has the same owner; or, if beside is empty, on any node. The caller has
+// called LockDistribution in this transaction.
 //
-// The owner matters: while a shard moves, Citus replicates the changes of each owner's tables separately, but waits for one
-// of them only, and loses changes of the others (seen with Citus 13.2.2 on PostgreSQL 15.20).
+// The owner matters: while a shard moves, Citus replicates the changes of each owner's tables separately, but waits for
+// one of them only, and loses changes of the others (seen with Citus 13.2.2 on PostgreSQL 15.20).
 func DistributeByTenant(ctx context.Context, tx pgx.Tx, table, beside string) error {
 	_, err := tx.Exec(ctx, "select create_distributed_table($1::text::regclass, 'tenant_id', colocate_with => $2)", table, cmp.Or(beside, "none"))
 	if err != nil {
@@ -104,8 +104,8 @@ func TablesOf(kinds ...Kind) (names []string) {
 	return names
 }
 
-// propagateSettings lets "set local" reach the workers, for every later session. Without that, the tenant in the setting
-// manifold.tenant is unknown there, and row-level security hides all rows.
+// propagateSettings lets "set local" reach the workers, for every later session. Without that, the tenant in the
+// setting manifold.tenant is unknown there, and row-level security hides all rows.
 func propagateSettings(ctx context.Context, tx pgx.Tx) error {
 	var statement string
 	err := tx.QueryRow(ctx, "select format('alter database %I set citus.propagate_set_commands = %L', current_database(), 'local')").Scan(&statement)
@@ -141,8 +141,8 @@ var NodeSettings = map[Role]map[string]string{
 	RoleViews:     {"enable_seqscan": "off", "jit": "off", "max_parallel_workers_per_gather": "0"},
 }
 
-// prepareRoles stores NodeSettings, and lets RoleViews own the tables of documents: the coordinator connects to the workers
-// as that role. It gets no password, so a node admits it only by what its pg_hba.conf allows the other nodes.
+// prepareRoles stores NodeSettings, and lets RoleViews own the tables of documents: the coordinator connects to the
+// workers as that role. It gets no password, so a node admits it only by what its pg_hba.conf allows the other nodes.
 func prepareRoles(ctx context.Context, tx pgx.Tx) error {
 	// Only what differs: a migrator that may not change roles can migrate once somebody else has prepared them.
 	return executeEach(ctx, tx, `
@@ -169,8 +169,8 @@ func nodeSettingsAsColumns() []any {
 	return []any{roles, names, values}
 }
 
-// Undistributed returns the names of the tables of Tables that exist and should be distributed but are not, in the order in
-// which to distribute them: the log comes first, because other tables are colocated with it.
+// Undistributed returns the names of the tables of Tables that exist and should be distributed but are not, in the
+// order in which to distribute them: the log comes first, because other tables are colocated with it.
 func Undistributed(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }) ([]string, error) {
@@ -182,8 +182,8 @@ func Undistributed(ctx context.Context, db interface {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// SeveralOwners returns an error that names tables which move together although they have several owners; nil if there are
-// none. Such a move loses writes (see DistributeByTenant).
+// SeveralOwners returns an error that names tables which move together although they have several owners; nil if there
+// are none. Such a move loses writes (see DistributeByTenant).
 func SeveralOwners(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) error {
@@ -202,9 +202,9 @@ func SeveralOwners(ctx context.Context, db interface {
 	return fmt.Errorf("these colocated tables have several owners, so a move of their shards would lose writes: %s; move the tables of other owners away with update_distributed_table_colocation", tables)
 }
 
-// MovesRefused returns the nodes of a cluster where PostgreSQL refuses to replicate a shard that moves: there, the setting
-// output_plugin_libraries does not allow pgoutput. hidden are the nodes where the login may not read the setting. Servers
-// without it allow every plugin.
+// MovesRefused returns the nodes of a cluster where PostgreSQL refuses to replicate a shard that moves: there, the
+// setting output_plugin_libraries does not allow pgoutput. hidden are the nodes where the login may not read the
+// setting. Servers without it allow every plugin.
 func MovesRefused(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }) (refused, hidden []string, err error) {
@@ -239,8 +239,8 @@ func allowsPlugin(libraries string) bool {
 }
 
 // distributeTable distributes a table with its rows. Row-level security is no longer forced on the owner, who could
-// neither copy the rows nor replicate them when a shard moves. It still applies to every login that serves tenants: none
-// of them owns a table of the schema manifold, or is a member of the role that does.
+// neither copy the rows nor replicate them when a shard moves. It still applies to every login that serves tenants:
+// none of them owns a table of the schema manifold, or is a member of the role that does.
 func distributeTable(ctx context.Context, tx pgx.Tx, name string) error {
 	table := "manifold." + name
 	if _, err := tx.Exec(ctx, "alter table "+table+" no force row level security"); err != nil {

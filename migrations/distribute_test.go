@@ -139,7 +139,8 @@ func TestDistributeKeepsRows(t *testing.T) {
 		err := node.QueryRow(ctx, `select count(*) from pg_db_role_setting s, unnest(s.setconfig) as setting
 			where s.setdatabase = (select oid from pg_database where datname = current_database())
 			  and s.setrole in ($1::regrole, $2::regrole)`, migrations.RoleApp, migrations.RoleRetention).Scan(&defaults)
-		// If the logins are older than the database, Citus passes on those of the others when there are tables of documents.
+		// If the logins are older than the database, Citus passes on those of the others when there are tables of
+		// documents.
 		if want := 5; err != nil || defaults != want {
 			t.Errorf("node %d has %d defaults of logins, %v; want %d", number, defaults, err, want)
 		}

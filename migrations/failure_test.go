@@ -43,8 +43,8 @@ func TestRefusedMigrationMayBeTriedAgain(t *testing.T) {
 	}
 }
 
-// A release runs on the next one's schema, and an orchestrator that runs `migrate up` before each start finds nothing to
-// do there.
+// A release runs on the next one's schema, and an orchestrator that runs `migrate up` before each start finds nothing
+// to do there.
 func TestNewerSchemaIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

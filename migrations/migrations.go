@@ -36,8 +36,8 @@ const (
 	RoleDocuments Role = "manifold_documents" // owns the projection tables in PostgreSQL
 	RoleRetention Role = "manifold_retention" // removes events, and all data of a deleted tenant
 
-	// RoleViews owns the views over documents, and in a distributed database their tables. It reads the documents of all
-	// tenants. It is no login of a process: RoleDocuments becomes it, in a transaction.
+	// RoleViews owns the views over documents, and in a distributed database their tables. It reads the documents of
+	// all tenants. It is no login of a process: RoleDocuments becomes it, in a transaction.
 	RoleViews Role = "manifold_views"
 )
 

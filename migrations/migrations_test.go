@@ -189,7 +189,8 @@ func TestMigratorMayHaveNothingToDoWithRoles(t *testing.T) {
 	}
 }
 
-// Rows with the tags of one event, as builds before version 22 wrote them, become runs, and runs become such rows again.
+// Rows with the tags of one event, as builds before version 22 wrote them, become runs, and runs become such rows
+// again.
 func TestTagsBecomeRuns(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -10,7 +10,8 @@ import (
 )
 
 // statementDriver applies a migration in one transaction, one statement per call: a distributed database cannot pass on
-// a statement that was sent together with others. The same transaction distributes the tables that the migration creates.
+// a statement that was sent together with others. The same transaction distributes the tables that the migration
+// creates.
 type statementDriver struct {
 	database.Driver
 	config *pgx.ConnConfig
@@ -41,8 +42,8 @@ func apply(ctx context.Context, tx pgx.Tx, migration string) error {
 		return err
 	}
 	if distributed {
-		// Citus would otherwise change shards over several connections at once, and then refuse to change other tables in
-		// the same transaction.
+		// Citus would otherwise change shards over several connections at once, and then refuse to change other tables
+		// in the same transaction.
 		if _, err := tx.Exec(ctx, "set local citus.multi_shard_modify_mode = 'sequential'"); err != nil {
 			return err
 		}

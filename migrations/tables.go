@@ -10,8 +10,8 @@ const (
 	// Reference tables are small and have all rows on every node, so that any statement can join them. To write one
 	// locks it for all tenants: no append, read, query or delivery does. It is refused while a node is down.
 	Reference
-	// Local tables have all rows on the coordinator, so they can be written while another node is down. A statement on one
-	// names no other table.
+	// Local tables have all rows on the coordinator, so they can be written while another node is down. A statement on
+	// one names no other table.
 	Local
 )
 

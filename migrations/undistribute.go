@@ -10,9 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// undistribute reverts what distributing changes in tables, if the database is not distributed: it comes from the dump of
-// a distributed one. Row-level security is forced again on the owner of the log's tables, and the documents' login owns
-// the documents again. Its driver does the rest when it opens the database. It does what is missing, so it may be repeated.
+// undistribute reverts what distributing changes in tables, if the database is not distributed: it comes from the dump
+// of a distributed one. Row-level security is forced again on the owner of the log's tables, and the documents' login
+// owns the documents again. Its driver does the rest when it opens the database. It does what is missing, so it may be
+// repeated.
 func undistribute(ctx context.Context, conn *pgx.Conn) error {
 	for end := time.Now().Add(lockPatience); ; {
 		err := tryUndistribute(ctx, conn)
@@ -46,8 +47,8 @@ func tryUndistribute(ctx context.Context, conn *pgx.Conn) error {
 	})
 }
 
-// returnDocuments lets the documents' login own the tables that RoleViews owns, with their functions and statistics. The
-// login may have another name than RoleDocuments: it is the one that a table's policy for checkpoints is for.
+// returnDocuments lets the documents' login own the tables that RoleViews owns, with their functions and statistics.
+// The login may have another name than RoleDocuments: it is the one that a table's policy for checkpoints is for.
 func returnDocuments(ctx context.Context, tx pgx.Tx) error {
 	const owned = `
 		with documents as (

@@ -4,9 +4,10 @@
 // A producer that changes its database and then publishes loses the message if it dies in between. A producer that
 // publishes first may announce a change that never happens. So it adds the event to an outbox, a table or a collection
 // in its own database, in the transaction that makes the change: see packages outbox/postgres, outbox/sqlite and
-// outbox/mongo. A Drainer takes events from there and publishes them to Manifold, and retries until the service confirms
-// them. An event's id is sent with it, so a repeat is harmless. Events of one topic and key are published in the order
-// in which they were added. Producers in other languages insert the rows themselves, and run `manifold outbox drain`.
+// outbox/mongo. A Drainer takes events from there and publishes them to Manifold, and retries until the service
+// confirms them. An event's id is sent with it, so a repeat is harmless. Events of one topic and key are published in
+// the order in which they were added. Producers in other languages insert the rows themselves, and run `manifold outbox
+// drain`.
 //
 // Any number of drainers, in any number of processes, may work on an outbox. They lease what they take: when a drainer
 // dies, its lease expires and another drainer takes the rows.

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Store is an outbox as a Drainer uses it. Packages outbox/postgres, outbox/sqlite and outbox/mongo implement it, and so
-// may you. Package outbox/outboxtest is its specification. All methods may be called from many goroutines and processes.
+// Store is an outbox as a Drainer uses it. Packages outbox/postgres, outbox/sqlite and outbox/mongo implement it, and
+// so may you. Package outbox/outboxtest is its specification. All methods may be called from many goroutines and
+// processes.
 type Store interface {
 	// Claim leases at most limit rows that are due and that nobody else has leased, the oldest first. Of each stream it
 	// takes the first unpublished rows, in their order and without gaps. So a claim has no row while an earlier one of

@@ -303,7 +303,8 @@ func UnderWith(ctx context.Context, pool *Pool, tenant domain.TenantID, options 
 		settings += fmt.Sprintf("; set local lock_timeout = %d", options.LockTimeout.Milliseconds())
 	}
 	if pool.nodes != nil {
-		// Citus sends the whole text of a SET to the workers. With the begin, they would log a warning for each transaction.
+		// Citus sends the whole text of a SET to the workers. With the begin, they would log a warning for each
+		// transaction.
 		err = pgx.BeginTxFunc(ctx, l.Conn, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
 			if _, err := tx.Conn().PgConn().Exec(ctx, settings).ReadAll(); err != nil {
 				return err

@@ -37,8 +37,8 @@ func Unavailable(err error) error {
 	return err
 }
 
-// lostWorker reports whether a cluster's coordinator has lost a connection to a worker in the middle of a transaction, which
-// it has rolled back. Citus reports that as an internal error.
+// lostWorker reports whether a cluster's coordinator has lost a connection to a worker in the middle of a transaction,
+// which it has rolled back. Citus reports that as an internal error.
 func lostWorker(err *pgconn.PgError) bool {
 	return err.Code == "XX000" && strings.HasPrefix(err.Message, "failure on connection marked as essential")
 }

@@ -33,8 +33,8 @@ type Nodes struct {
 	readAt time.Time
 }
 
-// NewNodes returns the Nodes for a table that is distributed by tenant. When it is asked, it reads through pool where the
-// shards are, at most every 30 s.
+// NewNodes returns the Nodes for a table that is distributed by tenant. When it is asked, it reads through pool where
+// the shards are, at most every 30 s.
 func NewNodes(pool *pgxpool.Pool, table string, log *slog.Logger) *Nodes {
 	return &Nodes{pool: pool, table: table, log: log}
 }
@@ -45,8 +45,8 @@ type shard struct {
 	Group       int32 // of nodes: one, and its standbys
 }
 
-// Of returns the group of nodes with a tenant's rows, or -1 if that is not known yet, and for domain.Everyone. It does not
-// wait for the database.
+// Of returns the group of nodes with a tenant's rows, or -1 if that is not known yet, and for domain.Everyone. It does
+// not wait for the database.
 func (n *Nodes) Of(tenant domain.TenantID) int32 {
 	switch {
 	case n == nil:

@@ -44,8 +44,8 @@ type Pipeline struct {
 	conn     *pgconn.PgConn
 	pipeline *pgconn.Pipeline
 	waiting  []Sent
-	// Names of statements whose preparation is not answered yet. It may be in an earlier SendOff than the statement. If that
-	// one fails, so do all that are in flight.
+	// Names of statements whose preparation is not answered yet. It may be in an earlier SendOff than the statement. If
+	// that one fails, so do all that are in flight.
 	preparing []string
 }
 

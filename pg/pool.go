@@ -14,8 +14,8 @@ import (
 	"github.com/manifold-es/manifold/fairshare"
 )
 
-// stalledAfter is how long the database may leave the calls of a tenant without an answer until the tenant is stalled. A
-// call that exceeds its deadline counts if it had a connection for lateAfter.
+// stalledAfter is how long the database may leave the calls of a tenant without an answer until the tenant is stalled.
+// A call that exceeds its deadline counts if it had a connection for lateAfter.
 const (
 	stalledAfter = 5 * time.Second
 	lateAfter    = 500 * time.Millisecond
@@ -26,13 +26,13 @@ const maxStalledKept = 10_000
 
 // Pool contains the connections of a login that works under tenants. Tenants that wait for a connection take turns, and
 // one tenant holds at most three quarters of the connections. On a cluster, the nodes with the tenants' rows take turns
-// likewise, all tenants of a node hold at most three quarters of the connections together, and one of them at most three
-// quarters of these. So a node that does not answer leaves connections to the tenants of others.
+// likewise, all tenants of a node hold at most three quarters of the connections together, and one of them at most
+// three quarters of these. So a node that does not answer leaves connections to the tenants of others.
 //
-// A tenant is stalled while the database has answered none of its calls for stalledAfter, or if its last call failed like
-// that or exceeded its deadline. That happens to all tenants of a cluster's node that hangs, and to a tenant whose rows
-// somebody has locked. All stalled tenants together, or those of a node, hold a quarter of the connections, so that they
-// leave the others to tenants whose calls are answered. An answer ends that.
+// A tenant is stalled while the database has answered none of its calls for stalledAfter, or if its last call failed
+// like that or exceeded its deadline. That happens to all tenants of a cluster's node that hangs, and to a tenant whose
+// rows somebody has locked. All stalled tenants together, or those of a node, hold a quarter of the connections, so
+// that they leave the others to tenants whose calls are answered. An answer ends that.
 //
 // Statements that are run on the pool itself, without a tenant, are not counted.
 type Pool struct {
@@ -56,8 +56,8 @@ type tenantCalls struct {
 	unanswered bool      // the call that ended last
 }
 
-// ShareOut divides the connections of a pool between tenants, and between the nodes of a cluster; nodes is nil if there is
-// none. Closing the Pool closes the pool.
+// ShareOut divides the connections of a pool between tenants, and between the nodes of a cluster; nodes is nil if there
+// is none. Closing the Pool closes the pool.
 func ShareOut(pool *pgxpool.Pool, nodes *Nodes) *Pool {
 	p := &Pool{Pool: pool, nodes: nodes, shares: make(map[int32]nodeShares), tenants: make(map[domain.TenantID]*tenantCalls)}
 	if nodes != nil {
@@ -162,8 +162,8 @@ func (p *Pool) sharesOf(node int32) nodeShares {
 	return shares
 }
 
-// InTurn runs do in a transaction of Foreground on the tenant's turn, and commits it if do returns nil. The tenant is not
-// set, so do may also be about others; on a cluster, those of the same node.
+// InTurn runs do in a transaction of Foreground on the tenant's turn, and commits it if do returns nil. The tenant is
+// not set, so do may also be about others; on a cluster, those of the same node.
 func InTurn(ctx context.Context, p *Pool, tenant domain.TenantID, do func(pgx.Tx) error) (err error) {
 	l, err := p.Lease(ctx, tenant)
 	if err != nil {
@@ -173,8 +173,8 @@ func InTurn(ctx context.Context, p *Pool, tenant domain.TenantID, do func(pgx.Tx
 	return Unavailable(pgx.BeginFunc(ctx, l.Conn, do))
 }
 
-// LookUp runs a single statement on the tenant's turn, outside a transaction, and scans its only row. If there is none, the
-// error is pgx.ErrNoRows.
+// LookUp runs a single statement on the tenant's turn, outside a transaction, and scans its only row. If there is none,
+// the error is pgx.ErrNoRows.
 func LookUp[T any](ctx context.Context, p *Pool, tenant domain.TenantID, scan pgx.RowToFunc[T], sql string, args ...any) (found T, err error) {
 	l, err := p.Lease(ctx, tenant)
 	if err != nil {
@@ -204,7 +204,8 @@ func (l *Lease) answered() {
 func (l *Lease) End(err error) {
 	p, now := l.pool, time.Now()
 	if conn := l.Conn.Conn(); conn.IsClosed() {
-		// pgxpool opens no other in its place until it is cleaned up, which takes up to 15 s if the server does not answer.
+		// pgxpool opens no other in its place until it is cleaned up, which takes up to 15 s if the server does not
+		// answer.
 		p.closing.Go(func() {
 			<-conn.PgConn().CleanupDone()
 			l.giveUp()

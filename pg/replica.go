@@ -67,8 +67,8 @@ func openHistoryReplica(ctx context.Context, url string, maxConns int) (*Replica
 // Close closes the connections.
 func (r *Replica) Close() { r.pool.Close() }
 
-// Read runs queries under the tenant in one snapshot, without retries, for two seconds at most. If no connection is free
-// soon, it returns ErrReplicaBusy.
+// Read runs queries under the tenant in one snapshot, without retries, for two seconds at most. If no connection is
+// free soon, it returns ErrReplicaBusy.
 func (r *Replica) Read(ctx context.Context, tenant domain.TenantID, queries ...Query) error {
 	return r.Use(ctx, tenant, replicaTime, func(ctx context.Context, pool *pgxpool.Pool) error {
 		conn, err := pool.Acquire(ctx)
@@ -79,8 +79,8 @@ func (r *Replica) Read(ctx context.Context, tenant domain.TenantID, queries ...Q
 	})
 }
 
-// Use lets do read with one of the connections, for a limited time. The context of do also ends when the replica is found
-// to be down. If no connection is free for the tenant soon, Use returns ErrReplicaBusy.
+// Use lets do read with one of the connections, for a limited time. The context of do also ends when the replica is
+// found to be down. If no connection is free for the tenant soon, Use returns ErrReplicaBusy.
 func (r *Replica) Use(ctx context.Context, tenant domain.TenantID, atMost time.Duration, do func(ctx context.Context, pool *pgxpool.Pool) error) error {
 	turn := r.reading.Account(tenant)
 	if err := turn.Wait(ctx, 1, replicaTurn); err != nil {

@@ -140,8 +140,8 @@ func every(ctx context.Context, pause time.Duration, do func()) {
 	}
 }
 
-// beat writes a beacon. If that fails, or the primary is another server, the earlier beacons prove nothing any longer: the
-// primary may have failed over, and a replica of the lost history may show them.
+// beat writes a beacon. If that fails, or the primary is another server, the earlier beacons prove nothing any longer:
+// the primary may have failed over, and a replica of the lost history may show them.
 func (r *Replicas) beat(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, beaconTimeout)
 	defer cancel()
@@ -214,8 +214,8 @@ func (r *Replicas) required(asOf time.Time) (number int64, ok bool) {
 	return r.beacons[at].number, true
 }
 
-// Choose returns a replica to read, and the beacon that the read's snapshot must show, or a later one, to have everything
-// that was committed at asOf. It returns nil if no replica can be read.
+// Choose returns a replica to read, and the beacon that the read's snapshot must show, or a later one, to have
+// everything that was committed at asOf. It returns nil if no replica can be read.
 func (r *Replicas) Choose(asOf time.Time) (one *Replica, number int64) {
 	number, possible := r.required(asOf)
 	if !possible {
@@ -247,8 +247,9 @@ func (r *Replica) state(maxLag time.Duration) ReplicaState {
 	return state
 }
 
-// checked records the outcome of a check, which began at asked: an error, or the beacon that the replica shows, of those
-// that were committed before the check. An error ends the reads under way, which might wait for a server that hangs.
+// checked records the outcome of a check, which began at asked: an error, or the beacon that the replica shows, of
+// those that were committed before the check. An error ends the reads under way, which might wait for a server that
+// hangs.
 func (r *Replica) checked(asked time.Time, err error, committed []beacon, number int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -89,8 +89,8 @@ func NewCatalog(config CatalogConfig) *Catalog {
 	}
 }
 
-// Complete returns a definition that names an aggregate with the aggregate's present rules, and any other unchanged. The
-// error is domain.CodeInvalidDefinition if there is no such aggregate, if the definition has rules besides, and for
+// Complete returns a definition that names an aggregate with the aggregate's present rules, and any other unchanged.
+// The error is domain.CodeInvalidDefinition if there is no such aggregate, if the definition has rules besides, and for
 // domain.Everyone, who has no aggregates.
 func (c *Catalog) Complete(ctx context.Context, owner domain.TenantID, definition domain.Definition) (domain.Definition, error) {
 	return c.complete(ctx, owner, definition, nil)

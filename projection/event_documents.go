@@ -150,13 +150,14 @@ func (c *Catalog) AwaitSettled(ctx context.Context, tenant domain.TenantID, name
 	}
 }
 
-// maxDocumentsAtOnce is how many documents DocumentsOf loads, unless there are more events, or the first event has more.
+// maxDocumentsAtOnce is how many documents DocumentsOf loads, unless there are more events, or the first event has
+// more.
 const maxDocumentsAtOnce = 1000
 
 // DocumentsOf returns, for each of the events from the log, the live build's documents that it belongs to, as stored
 // now. Each document is loaded once, however many events it has. Events that the projection does not see belong to
-// none. If the events have more than maxDocumentsAtOnce, the last ones are Left, but never all of them. Errors are those
-// of Settled.
+// none. If the events have more than maxDocumentsAtOnce, the last ones are Left, but never all of them. Errors are
+// those of Settled.
 func (c *Catalog) DocumentsOf(ctx context.Context, tenant domain.TenantID, name string, events []domain.Event) ([]EventDocuments, error) {
 	if len(events) == 0 {
 		return nil, nil
@@ -294,8 +295,8 @@ func loadFor(ctx context.Context, driver drivers.Driver, build domain.Build, ten
 	}
 }
 
-// locateDocuments returns the ids of the documents that a folded event belongs to, and whether the event still waits for
-// a parked one. The result is meaningless if the meter ended the evaluation.
+// locateDocuments returns the ids of the documents that a folded event belongs to, and whether the event still waits
+// for a parked one. The result is meaningless if the meter ended the evaluation.
 func locateDocuments(meter *expr.Meter, fold *folding.Fold, set *upcasting.Set, event domain.Event, exclusions domain.Exclusions) (found EventDocuments) {
 	if exclusions.Skips(event.Position, "") || event.Gap != nil {
 		return found

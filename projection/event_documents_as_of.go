@@ -17,10 +17,10 @@ import (
 // drivers.MaxLoadBytes.
 const asOfTime = time.Second
 
-// DocumentsAsOf is DocumentsOf, but each document is as of its event, without later ones. A stored document that includes
-// later events is folded again, from its stream up to the event. That needs a definition in expressions, a key that is
-// the stream's name, and all of the stream's events, and has the limits of a live projection. Where it is not possible,
-// Failed says why. Events whose documents would take too long, or too much memory, are Left.
+// DocumentsAsOf is DocumentsOf, but each document is as of its event, without later ones. A stored document that
+// includes later events is folded again, from its stream up to the event. That needs a definition in expressions, a key
+// that is the stream's name, and all of the stream's events, and has the limits of a live projection. Where it is not
+// possible, Failed says why. Events whose documents would take too long, or too much memory, are Left.
 func (c *Catalog) DocumentsAsOf(ctx context.Context, tenant domain.TenantID, name string, events []domain.Event) ([]EventDocuments, error) {
 	if len(events) == 0 {
 		return nil, nil
@@ -56,8 +56,8 @@ func (c *Catalog) foldAsOf(ctx context.Context, tenant domain.TenantID, p domain
 		if found[i].Waiting || found[i].Left || len(found[i].All) == 0 {
 			continue
 		}
-		// The key is the stream's name, so there is one document. Without a version nothing is stored: a later event may have
-		// removed it.
+		// The key is the stream's name, so there is one document. Without a version nothing is stored: a later event
+		// may have removed it.
 		document := &found[i].All[0]
 		if document.version != 0 && document.version <= events[i].Position {
 			continue

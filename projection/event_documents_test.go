@@ -248,8 +248,8 @@ func (d *narrow) Load(ctx context.Context, build domain.Build, tenant domain.Ten
 	return documents, err
 }
 
-// Documents that are too large to be in memory together are folded and delivered in parts. An event whose documents are,
-// as they were or as they become, is parked with all of them, and takes effect when they are replayed one by one.
+// Documents that are too large to be in memory together are folded and delivered in parts. An event whose documents
+// are, as they were or as they become, is parked with all of them, and takes effect when they are replayed one by one.
 func TestDocumentsTooLargeTogether(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -12,9 +12,10 @@ import (
 // they have. A tenant that has as many turns under way as its ceiling allows is passed over until one of them ends.
 // Stalled tenants together have at most stalledMost turns under way, so that they leave workers to the others.
 //
-// On a cluster, tenants on one node have at most nodeMost turns under way: a node that does not answer leaves workers to
-// those of others. Those of them that also need another node have one less, so that they leave a worker to the others if it
-// is that node that does not answer. A tenant is passed over until its nodes have room, and keeps its place in the line.
+// On a cluster, tenants on one node have at most nodeMost turns under way: a node that does not answer leaves workers
+// to those of others. Those of them that also need another node have one less, so that they leave a worker to the
+// others if it is that node that does not answer. A tenant is passed over until its nodes have room, and keeps its
+// place in the line.
 //
 // The runner's lock guards its fields.
 type queue struct {

@@ -67,8 +67,8 @@ var (
 	errAhead     = errors.New("the documents contain events that the log has lost")
 )
 
-// stalledAfter is how long a turn folds nothing before it fails because a database does not answer. Its tenant is stalled
-// until a turn succeeds: all stalled tenants share a quarter of the workers.
+// stalledAfter is how long a turn folds nothing before it fails because a database does not answer. Its tenant is
+// stalled until a turn succeeds: all stalled tenants share a quarter of the workers.
 const stalledAfter = 5 * time.Second
 
 // runTurn gives a pair its turn.

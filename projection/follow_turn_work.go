@@ -124,8 +124,8 @@ func (t *turn) foldBatches(ctx context.Context, replay *Replay) (turnEnd, error)
 	}
 }
 
-// endWentBack ends a turn that remembers more of the log than there is up to its head: events were lost. If the documents
-// contain them, too, the build must be made again.
+// endWentBack ends a turn that remembers more of the log than there is up to its head: events were lost. If the
+// documents contain them, too, the build must be made again.
 func (t *turn) endWentBack(ctx context.Context, replay *Replay, head int64) (turnEnd, error) {
 	replay.at.known = false
 	checkpoint, err := replay.Driver.Checkpoint(ctx, replay.Build, replay.Tenant)
@@ -314,8 +314,8 @@ func (t *turn) reportBatch(batch *prepared, took time.Duration) {
 	})
 }
 
-// traceBatch records the folding of a batch that arrived at the given time, with the outcome err. The span belongs to the
-// first traced event, and links to the traces of the others.
+// traceBatch records the folding of a batch that arrived at the given time, with the outcome err. The span belongs to
+// the first traced event, and links to the traces of the others.
 func (t *turn) traceBatch(batch *prepared, arrived time.Time, err error) {
 	if t.config.Tracer == nil {
 		return

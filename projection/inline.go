@@ -163,7 +163,8 @@ func CatchUpTo(ctx context.Context, log Log, driver drivers.Driver, build domain
 			return err
 		}
 		// Every event up to there has taken effect. The checkpoint may be lower if no event was folded since the last
-		// save. It is not read again: a database that has crashed may have lost that save, and would then accept this one.
+		// save. It is not read again: a database that has crashed may have lost that save, and would then accept this
+		// one.
 		if replay.at.stored < to {
 			err = driver.Save(ctx, build, tenant, drivers.Batch{From: replay.at.stored, To: to})
 		}

@@ -62,8 +62,8 @@ func addingUp(broken *atomic.Bool) folding.Handler {
 	})
 }
 
-// addedUp returns the documents that addingUp makes of events when it is not broken. skipped are the documents that skip
-// an event, by its position; none: all of them.
+// addedUp returns the documents that addingUp makes of events when it is not broken. skipped are the documents that
+// skip an event, by its position; none: all of them.
 func addedUp(t rapid.TB, events []domain.Event, skipped map[int64][]string) map[string]domain.Document {
 	t.Helper()
 	all := make(map[string]domain.Document)

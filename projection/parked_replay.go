@@ -387,9 +387,9 @@ func (a *replayAttempt) foldOne(doc folding.Value, event *folding.Event) (foldin
 	return after, nil
 }
 
-// target sets the event's target, and reports whether the event belongs to the document. It may instead have been parked
-// by itself because its keys could not be computed. Such an event needs no document if it turns out to be for none. If
-// it is for one, later events may have been folded into that document already.
+// target sets the event's target, and reports whether the event belongs to the document. It may instead have been
+// parked by itself because its keys could not be computed. Such an event needs no document if it turns out to be for
+// none. If it is for one, later events may have been folded into that document already.
 func (a *replayAttempt) target(event *folding.Event) (belongs bool, _ *folding.EventError) {
 	targets, fault := a.fold.Targets(nil, event)
 	if fault != nil {

@@ -36,8 +36,8 @@ type Replay struct {
 	// minute, or when they take too much memory, so that few saves write a document that many events change.
 	Unread bool
 	Fill   domain.Fill // of an unread build without a checkpoint: how far it was filled before; zero: not at all
-	// Filled is called before the first save of a fill, after each, and if it is abandoned. It must store a Fill without
-	// a Document before it returns, unless another worker has the build. May be nil.
+	// Filled is called before the first save of a fill, after each, and if it is abandoned. It must store a Fill
+	// without a Document before it returns, unless another worker has the build. May be nil.
 	Filled func(ctx context.Context, fill domain.Fill) error
 	Folded func(events, documents int)       // called with the numbers of applied events and changed documents; may be nil
 	Saved  func(documents []domain.Document) // called with the documents of each save, without removed ones; may be nil

@@ -23,13 +23,13 @@ import (
 //
 // The build has no checkpoint while it is filled. A worker that continues a fill makes the documents again that were
 // saved after the last Fill that it knows of, with the same result. Several workers may fill the same build, until one
-// of them saves the checkpoint. All fill it up to the same position, so the position is stored before the first document
-// is saved: otherwise a late worker could bring a document back that a later event has removed. A fill leaves faults to
-// the replay in the order of the log: it saves no document that has one, and is abandoned.
+// of them saves the checkpoint. All fill it up to the same position, so the position is stored before the first
+// document is saved: otherwise a late worker could bring a document back that a later event has removed. A fill leaves
+// faults to the replay in the order of the log: it saves no document that has one, and is abandoned.
 //
 // A fill of an aggregate's states begins documents from seeds: snapshots that are the same fold of events that the log
-// still has (docs/decisions/0100-rebuilds-of-an-aggregates-states-begin-from-snapshots.md). It goes from page to page of
-// seeds, and reads only later events of their streams.
+// still has (docs/decisions/0100-rebuilds-of-an-aggregates-states-begin-from-snapshots.md). It goes from page to page
+// of seeds, and reads only later events of their streams.
 type fill struct {
 	*Replay
 	seeded     bool          // by seeds
@@ -84,8 +84,8 @@ func (r *Replay) continuesFill(ctx context.Context) (bool, error) {
 	return true, r.checkFill(ctx)
 }
 
-// beginsSeededFill reports whether there are seeds, and begins a fill from them. As other fills, it reads in an order in
-// which a log that does not fit into the database's memory is read slowly.
+// beginsSeededFill reports whether there are seeds, and begins a fill from them. As other fills, it reads in an order
+// in which a log that does not fit into the database's memory is read slowly.
 func (r *Replay) beginsSeededFill(ctx context.Context) (bool, error) {
 	if r.Seeds == nil || r.at.seen > 0 || !r.Fold.SeedsFit() {
 		return false, nil

@@ -175,8 +175,8 @@ func TestAFillSkipsEvents(t *testing.T) {
 	mustEqual(t, stored(t, t, b, replay.Build, tenant), fromScratch(t, tallied, log))
 }
 
-// Before a fill saves its first document, the position up to which all workers fill the build is stored: otherwise a late
-// worker could bring a document back that a later event has removed.
+// Before a fill saves its first document, the position up to which all workers fill the build is stored: otherwise a
+// late worker could bring a document back that a later event has removed.
 func TestAFillSavesNothingBeforeItsPositionIsStored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

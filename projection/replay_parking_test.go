@@ -39,8 +39,8 @@ var mapParking = folding.WithDefaults(domain.Definition{
 	OnError: domain.OnErrorPark,
 })
 
-// spreading is the same for events that belong to several documents, in an order that depends on the event. Some of these
-// are parked, by an item that is a text, while the others of the event are not.
+// spreading is the same for events that belong to several documents, in an order that depends on the event. Some of
+// these are parked, by an item that is a text, while the others of the event are not.
 var spreading = folding.WithDefaults(domain.Definition{
 	Name: "parking",
 	Key: `event.data.k == null ? [null] : (event.data.n == 1 || event.data.n == 2 ? ['all', 'doc ' + event.data.k] : ['doc ' + event.data.k, 'all']) +

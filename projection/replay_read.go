@@ -120,8 +120,8 @@ func (f *fetched) wait() (*prepared, error) {
 	return f.prepared, f.err
 }
 
-// prepare applies the same upcasters to all events of a reading, and computes their keys. If the events become too large
-// to hold by that, it leaves the rest to the next reading. Its error is ctx's cause.
+// prepare applies the same upcasters to all events of a reading, and computes their keys. If the events become too
+// large to hold by that, it leaves the rest to the next reading. Its error is ctx's cause.
 func prepare(ctx context.Context, f *folding.Fold, reading domain.Reading, q domain.LogQuery, set *upcasting.Set) (*prepared, error) {
 	meter := expr.MeterOf(ctx)
 	p := &prepared{reading: reading, from: q.From, upTo: reading.Head}

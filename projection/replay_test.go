@@ -385,8 +385,8 @@ func TestReplaySkipsEventsUpToADocumentsVersion(t *testing.T) {
 	}
 }
 
-// A save whose answer is lost may have been committed, and then be lost as well when the database crashes, since it need
-// not be on disk. Events that the loaded documents contain must not be taken for saved.
+// A save whose answer is lost may have been committed, and then be lost as well when the database crashes, since it
+// need not be on disk. Events that the loaded documents contain must not be taken for saved.
 func TestASaveMayBeLostAfterItWasRead(t *testing.T) {
 	t.Parallel()
 	for name, to := range map[string]int64{"alone": 3, "beside another document": 4} {
@@ -429,7 +429,8 @@ func countingBuild(t *testing.T, owner domain.TenantID) (domain.Definition, *fol
 	return definition, fold, domain.Build{ProjectionID: id, Number: 1, Database: "default"}
 }
 
-// crashing is a driver whose database loses its last saves after documents were loaded: they are those of another build.
+// crashing is a driver whose database loses its last saves after documents were loaded: they are those of another
+// build.
 type crashing struct {
 	drivers.Driver
 	before  domain.Build

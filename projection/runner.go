@@ -34,9 +34,9 @@ type RunnerConfig struct {
 	Tracer   *tracing.Tracer // records a span of each batch with traced events; nil: none
 	Log      *slog.Logger
 
-	// Nodes returns the nodes of a cluster with a tenant's log, and with its documents in a database. It must return at once.
-	// If there are at least three workers, tenants on one node occupy at most three quarters of them, and those that are also
-	// on another node one less. nil: not a cluster.
+	// Nodes returns the nodes of a cluster with a tenant's log, and with its documents in a database. It must return at
+	// once. If there are at least three workers, tenants on one node occupy at most three quarters of them, and those
+	// that are also on another node one less. nil: not a cluster.
 	Nodes func(tenant domain.TenantID, database string) [2]int32
 
 	// Pacing makes pairs that are far behind pause for appends. nil: they do not.
@@ -53,8 +53,8 @@ type Observer struct {
 	Batch func(BatchInfo)           // a batch was saved
 	Fault func(domain.Fault)        // a projection stopped before an event, for one tenant; not called for retries
 	Retry func(id domain.ProjectionID, tenant domain.TenantID, err error)
-	// Lost reports a live build that must be made again, since its table is missing, or the log has lost events that are
-	// in its documents. It is called repeatedly.
+	// Lost reports a live build that must be made again, since its table is missing, or the log has lost events that
+	// are in its documents. It is called repeatedly.
 	Lost func(id domain.ProjectionID, build int64)
 }
 

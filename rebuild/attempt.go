@@ -436,8 +436,8 @@ func (a *attempt) foldTenant(ctx context.Context, tenant domain.TenantID, to int
 	return nil
 }
 
-// setFill records how far a tenant's fill is. Its beginning and its being abandoned are stored at once, the rest with the
-// rebuild's progress.
+// setFill records how far a tenant's fill is. Its beginning and its being abandoned are stored at once, the rest with
+// the rebuild's progress.
 func (a *attempt) setFill(ctx context.Context, tenant domain.TenantID, fill domain.Fill) error {
 	a.work.mu.Lock()
 	defer a.work.mu.Unlock()

@@ -142,8 +142,8 @@ func (c *comparison) compareAll(ctx context.Context, live, built *pages) error {
 	})
 }
 
-// merge calls each with all documents of both builds, in the order of their ids. A document that one of the builds lacks is
-// nil there.
+// merge calls each with all documents of both builds, in the order of their ids. A document that one of the builds
+// lacks is nil there.
 func merge(ctx context.Context, live, built *pages, each func(live, built *domain.Document) error) error {
 	for {
 		// Read the live page first: whatever it shows, the new build is then at least where the live build was.
@@ -176,8 +176,8 @@ func merge(ctx context.Context, live, built *pages, each func(live, built *domai
 	}
 }
 
-// isSettled reports whether a difference between two documents, one of which may be missing, follows from the definitions,
-// and not from the positions of the builds. See above.
+// isSettled reports whether a difference between two documents, one of which may be missing, follows from the
+// definitions, and not from the positions of the builds. See above.
 func isSettled(live, built *pages, liveDocument, builtDocument *domain.Document) bool {
 	switch {
 	case liveDocument == nil:
@@ -252,8 +252,8 @@ func (c *comparison) liveAt(ctx context.Context) (int64, error) {
 	return c.r.reachedBy(ctx, c.tenant, &c.live, stored, c.position(c.tenant))
 }
 
-// reachedBy returns a position that a build has reached: its checkpoint, or upTo if the build folds no event in between. A
-// checkpoint is not saved for events that change nothing.
+// reachedBy returns a position that a build has reached: its checkpoint, or upTo if the build folds no event in
+// between. A checkpoint is not saved for events that change nothing.
 func (r *Rebuilds) reachedBy(ctx context.Context, tenant domain.TenantID, build *foldedBuild, checkpoint, upTo int64) (int64, error) {
 	if checkpoint >= upTo {
 		return checkpoint, nil

@@ -6,8 +6,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Of two people who change the same revision, the second is refused, whether or not the change needs a rebuild. A repeated
-// request succeeds.
+// Of two people who change the same revision, the second is refused, whether or not the change needs a rebuild. A
+// repeated request succeeds.
 func TestDeployToARevision(t *testing.T) {
 	t.Parallel()
 	v := newService(t)

@@ -304,7 +304,8 @@ func TestCompareWithAFaultedBuild(t *testing.T) {
 	v.mustBe(t, tenant, 1)
 }
 
-// mustStreamDifference starts a rebuild that waits for approval, and reads all of its differences, also from the middle on.
+// mustStreamDifference starts a rebuild that waits for approval, and reads all of its differences, also from the middle
+// on.
 func (v *service) mustStreamDifference(t *testing.T, id domain.ProjectionID, request rebuild.Request, want domain.Difference) {
 	t.Helper()
 	request.Manual, request.NoExamples = true, true
@@ -357,8 +358,8 @@ func (v *service) mustStreamDifference(t *testing.T, id domain.ProjectionID, req
 	}
 }
 
-// An event that only one of the builds has seen does not look like a difference of the definitions, and a cancelled rebuild
-// ends the comparison instead of showing that all documents are gone.
+// An event that only one of the builds has seen does not look like a difference of the definitions, and a cancelled
+// rebuild ends the comparison instead of showing that all documents are gone.
 func TestStreamedDifferencesDuringChanges(t *testing.T) {
 	t.Parallel()
 	v := newService(t)

@@ -28,9 +28,9 @@ type DifferenceQuery struct {
 	After       string
 }
 
-// EachDifference calls each with every document in which the build of a rebuild that awaits approval differs from the live
-// one: by tenant, then by id. It calls pause before each page of documents that it reads, whether or not they differ. It stops
-// at the first error of either.
+// EachDifference calls each with every document in which the build of a rebuild that awaits approval differs from the
+// live one: by tenant, then by id. It calls pause before each page of documents that it reads, whether or not they
+// differ. It stops at the first error of either.
 //
 // It reads both builds page by page, and holds one page of each. Events may arrive meanwhile, so a document may have
 // DifferenceUnsettled. It leaves out deleted tenants, and those that the rebuild is known to leave behind.
@@ -181,8 +181,8 @@ func (d *difference) readPage(ctx context.Context, page *pages, build *foldedBui
 	if page.page, err = build.driver.Query(ctx, build.Build, page.tenant, page.query()); err != nil {
 		return err
 	}
-	// Documents are dropped only after the rebuild has ended or the log was erased. If neither has happened by now, the page
-	// is complete.
+	// Documents are dropped only after the rebuild has ended or the log was erased. If neither has happened by now, the
+	// page is complete.
 	after, err := d.config.Store.Head(ctx, page.tenant)
 	if err != nil {
 		return err

@@ -32,8 +32,9 @@ func (a *attempt) validate(ctx context.Context) error {
 	return a.validateAll(ctx)
 }
 
-// validateAll checks the assertions on every document of the new build, and compares it with the live build's, except for
-// faulted and erased tenants. It reads all documents of both builds, tenants in parallel, one page of each at a time.
+// validateAll checks the assertions on every document of the new build, and compares it with the live build's, except
+// for faulted and erased tenants. It reads all documents of both builds, tenants in parallel, one page of each at a
+// time.
 func (a *attempt) validateAll(ctx context.Context) error {
 	a.touched.begin()
 	baseline, err := a.findBaseline(ctx)
@@ -86,8 +87,8 @@ func (a *attempt) validateAll(ctx context.Context) error {
 	return a.saveRow(ctx)
 }
 
-// isErased reports whether a tenant's log was erased after it was folded, perhaps in part. Its live documents are erased
-// later, so a comparison with them shows nothing.
+// isErased reports whether a tenant's log was erased after it was folded, perhaps in part. Its live documents are
+// erased later, so a comparison with them shows nothing.
 func (a *attempt) isErased(ctx context.Context, tenant domain.TenantID) (bool, error) {
 	head, err := a.r.config.Store.Head(ctx, tenant)
 	if err != nil {

@@ -18,8 +18,8 @@ func keyless(t *testing.T, b *bench, tenant domain.TenantID, id domain.EventID) 
 	return appended.Streams[0]
 }
 
-// Of a message without a key nothing is left, and a repeat of it is the same event in the same place of its stream. Where more was in the
-// stream, or is known of it, its version stays.
+// Of a message without a key nothing is left, and a repeat of it is the same event in the same place of its stream.
+// Where more was in the stream, or is known of it, its version stays.
 func TestMessagesWithoutKeysLeaveNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

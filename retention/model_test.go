@@ -14,9 +14,9 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The property: whatever is appended, asked for, held and set aside in whatever order, behind a run there is of a category what
-// the rules leave, and no more; positions and versions keep their numbers; a stream whose events are all gone
-// continues.
+// The property: whatever is appended, asked for, held and set aside in whatever order, behind a run there is of a
+// category what the rules leave, and no more; positions and versions keep their numbers; a stream whose events are all
+// gone continues.
 
 // modelEvent is an event as the model has it.
 type modelEvent struct {

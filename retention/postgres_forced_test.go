@@ -9,8 +9,8 @@ import (
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
-// What a policy forces is looked for among the tenant's own and what is shared; what was not made yet, and will be without anybody's
-// doing, is there.
+// What a policy forces is looked for among the tenant's own and what is shared; what was not made yet, and will be
+// without anybody's doing, is there.
 func TestMissingForced(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)

@@ -87,7 +87,8 @@ func TestRetentionPolicies(t *testing.T) {
 		}
 	}
 
-	// A run that ends what was asked for before leaves what was asked for since; one by an older policy changes nothing.
+	// A run that ends what was asked for before leaves what was asked for since; one by an older policy changes
+	// nothing.
 	work, err := s.BeginRetention(ctx, tenant, "order", 0)
 	tablestest.Must(t, err)
 	later, err := s.AskRetention(ctx, tenant, "order")

@@ -11,8 +11,8 @@ import (
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
-// Whoever locks a policy's row and a category's floor locks the policy's first: while somebody holds it, as an announcement does, what
-// a run does next waits with the floor free.
+// Whoever locks a policy's row and a category's floor locks the policy's first: while somebody holds it, as an
+// announcement does, what a run does next waits with the floor free.
 func TestRetentionLocksInOneOrder(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)

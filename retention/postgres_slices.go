@@ -135,8 +135,8 @@ type verdict struct {
 // spares events that a dead letter or a parked document names. If the step's run has not announced removal that far, it
 // removes nothing and reports Unannounced. It returns domain.CodeConflict if the policy has changed.
 func (s *Postgres) RemoveRetained(ctx context.Context, tenant domain.TenantID, step Step) (slice Slice, err error) {
-	// It begins again if others have changed one of the rows: the retention of another category may have removed tags of
-	// neighbouring events.
+	// It begins again if others have changed one of the rows: the retention of another category may have removed tags
+	// of neighbouring events.
 	err = s.seals.WithReceipts(ctx, tenant, func(receipts *seal.Receipts) error {
 		slice, err = s.removeRetained(ctx, tenant, step, receipts)
 		return err

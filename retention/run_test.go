@@ -26,8 +26,8 @@ func wantLeft(t *testing.T, b *bench, tenant domain.TenantID, category string, w
 	}
 }
 
-// A process that dies between what it announces and what it removes leaves an announcement, which the next run sets right. One
-// that dies between two slices has removed the first.
+// A process that dies between what it announces and what it removes leaves an announcement, which the next run sets
+// right. One that dies between two slices has removed the first.
 func TestKilledBetweenAnnouncementAndRemoval(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -460,8 +460,8 @@ func TestAPolicyRestsUntilThereIsWork(t *testing.T) {
 	}
 }
 
-// While events go, appends with expected versions find what they expect, also those of another process, whose writer has
-// seen none of it.
+// While events go, appends with expected versions find what they expect, also those of another process, whose writer
+// has seen none of it.
 func TestAppendsDuringRemoval(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -12,7 +12,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// start runs a Retention as a process does, told of what changes, and returns how many events it has removed, as it does.
+// start runs a Retention as a process does, told of what changes, and returns how many events it has removed, as it
+// does.
 func start(t *testing.T, b *bench, config Config) (*Retention, <-chan int64) {
 	t.Helper()
 	removed := make(chan int64, 1000)
@@ -56,8 +57,8 @@ func wait(t *testing.T, removed <-chan int64, events int64) {
 	}
 }
 
-// A policy runs when it is put, when it is changed, and when it is asked for; by itself what is due is looked for again and
-// again. A process leaves others' tenants alone, and takes them over when they are its own.
+// A policy runs when it is put, when it is changed, and when it is asked for; by itself what is due is looked for again
+// and again. A process leaves others' tenants alone, and takes them over when they are its own.
 func TestWhenPoliciesRun(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -124,8 +125,8 @@ func TestAHoldIsReleasedAfterTheAnnouncement(t *testing.T) {
 	wantLeft(t, b, tenant, "order", 10)
 }
 
-// What was asked for shows until it is done, also where the first try fails: an error shows with the policy, and the next run
-// takes it away.
+// What was asked for shows until it is done, also where the first try fails: an error shows with the policy, and the
+// next run takes it away.
 func TestAFailedRunIsReported(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

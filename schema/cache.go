@@ -28,8 +28,8 @@ const (
 	compiledPerSource = 10
 )
 
-// index is what a process knows of a tenant's schemas without their texts. It is immutable, except for until, warnedAt and
-// upcasters, which the cache's mutex guards.
+// index is what a process knows of a tenant's schemas without their texts. It is immutable, except for until, warnedAt
+// and upcasters, which the cache's mutex guards.
 type index struct {
 	revision int64
 	types    map[string]*typeIndex

@@ -89,8 +89,8 @@ type patternProperty struct {
 	node    *node
 }
 
-// Compile compiles the text of a schema. The error is a *domain.Error with domain.CodeInvalidDefinition that lists up to
-// ten problems, each with its place in the schema.
+// Compile compiles the text of a schema. The error is a *domain.Error with domain.CodeInvalidDefinition that lists up
+// to ten problems, each with its place in the schema.
 func Compile(text []byte) (*Schema, error) {
 	if len(text) > MaxSchemaBytes {
 		return nil, domain.Errorf(domain.CodeTooLarge, "schema", "the schema has %d bytes; at most %d are allowed", len(text), MaxSchemaBytes)

@@ -105,8 +105,8 @@ func (s *Schemas) tagged(ctx context.Context, tenant domain.TenantID, x *index, 
 	return tagged, err
 }
 
-// AppendAnyway appends events that are not checked: changes of projections, and reports. Those whose tags cannot be derived
-// have only the given ones.
+// AppendAnyway appends events that are not checked: changes of projections, and reports. Those whose tags cannot be
+// derived have only the given ones.
 func (s *Schemas) AppendAnyway(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error) {
 	x, err := s.cache.index(ctx, tenant)
 	if err != nil {

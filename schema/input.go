@@ -8,8 +8,8 @@ import (
 	"github.com/manifold-es/manifold/expr"
 )
 
-// Check checks a value, which may be any JSON, against the schema. The error is domain.CodeInvalidRequest with up to ten
-// violations whose Where is where, or domain.CodeTooCostly. The result is meaningless if the meter ended the check.
+// Check checks a value, which may be any JSON, against the schema. The error is domain.CodeInvalidRequest with up to
+// ten violations whose Where is where, or domain.CodeTooCostly. The result is meaningless if the meter ended the check.
 func (s *Schema) Check(meter *expr.Meter, where string, value json.RawMessage) error {
 	e := &evaluator{left: maxSteps, meter: meter}
 	parsed, err := parseValue(value)

@@ -12,8 +12,8 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-// changeTags sets the expression for a type's tags, unless it is nil, and has the stored events retagged if it is another
-// one.
+// changeTags sets the expression for a type's tags, unless it is nil, and has the stored events retagged if it is
+// another one.
 func (s *Postgres) changeTags(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, eventType string, tags *string) error {
 	if tags == nil {
 		return nil

@@ -185,8 +185,8 @@ func scanVersion(row pgx.CollectableRow, more ...any) (Version, error) {
 	return v, err
 }
 
-// addVersion adds a version to a type, which must still have the given newest one, and sets the type's compatibility and,
-// unless they are nil, its tags. A version without a schema is not added: the stored one gets its personal fields.
+// addVersion adds a version to a type, which must still have the given newest one, and sets the type's compatibility
+// and, unless they are nil, its tags. A version without a schema is not added: the stored one gets its personal fields.
 func (s *Postgres) addVersion(ctx context.Context, tenant domain.TenantID, of Type, newest int64, added Version, tags *string) error {
 	return s.transact(ctx, tenant, s.adding(ctx, tenant, of, newest, added, tags))
 }

@@ -40,9 +40,9 @@ func (s *Schemas) Work(ctx context.Context, tenant domain.TenantID, bytes int, d
 	})
 }
 
-// Relocate returns the value of a schema whose text Compile accepts, as a part of a larger JSON document: its references
-// lead to the same places below the given JSON Pointer. Keywords that only a whole schema may have, and anchors, are
-// left out. The references become longer by grown bytes in total.
+// Relocate returns the value of a schema whose text Compile accepts, as a part of a larger JSON document: its
+// references lead to the same places below the given JSON Pointer. Keywords that only a whole schema may have, and
+// anchors, are left out. The references become longer by grown bytes in total.
 func Relocate(text []byte, pointer string) (schema any, grown int, err error) {
 	document, err := parseValue(text)
 	if err != nil {

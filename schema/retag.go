@@ -18,8 +18,8 @@ import (
 	"github.com/manifold-es/manifold/upcasting"
 )
 
-// Retagging is how far the stored events of a type have the tags that its schema derives. Conditions and queries see the
-// derived tags of events that were stored before the last change only when it is done.
+// Retagging is how far the stored events of a type have the tags that its schema derives. Conditions and queries see
+// the derived tags of events that were stored before the last change only when it is done.
 type Retagging struct {
 	State     RetagState
 	Position  int64          // events up to here are done
@@ -229,8 +229,8 @@ type retagJob struct {
 	upcasting *upcasting.Set
 }
 
-// begin reads the upcasters in force, and at first the log's head: later events have their tags already. If the upcasters
-// have changed, it restarts the retagging and returns false.
+// begin reads the upcasters in force, and at first the log's head: later events have their tags already. If the
+// upcasters have changed, it restarts the retagging and returns false.
 func (j *retagJob) begin(ctx context.Context) (current bool, err error) {
 	if j.upcasting, err = j.config.Upcasters.Now(ctx, j.tenant); err != nil {
 		return false, err
@@ -386,8 +386,8 @@ func (j *retagJob) save(ctx context.Context, to int64, outdated []eventlog.Retag
 // retagAttempts is how often a transaction is tried whose rows others use.
 const retagAttempts = 10
 
-// checkUpcasters restarts finished retaggings where the upcasters that they have applied are no longer in force. An error
-// for one tenant does not keep others from being checked.
+// checkUpcasters restarts finished retaggings where the upcasters that they have applied are no longer in force. An
+// error for one tenant does not keep others from being checked.
 func (s *Schemas) checkUpcasters(ctx context.Context) (err error) {
 	tenants, err := s.config.Store.RetaggedTenants(ctx)
 	if err != nil {

@@ -118,7 +118,8 @@ func TestStoredEventsAreRetagged(t *testing.T) {
 	}
 }
 
-// A retagging continues where its worker was killed, each event is changed once, and one worker at a time changes events.
+// A retagging continues where its worker was killed, each event is changed once, and one worker at a time changes
+// events.
 func TestRetaggingContinuesAfterAKill(t *testing.T) {
 	t.Parallel()
 	s, db := tablestest.Open(t)

@@ -111,8 +111,8 @@ type Config struct {
 	Violated func(mode string, events int)
 
 	Owns func(domain.TenantID) bool // reports whether this process works for the tenant
-	// Settle is how long stored events keep their tags after a change of what a type's schema derives; 0: DefaultSettle.
-	// Afterwards no append may still derive by the previous expression.
+	// Settle is how long stored events keep their tags after a change of what a type's schema derives; 0:
+	// DefaultSettle. Afterwards no append may still derive by the previous expression.
 	Settle time.Duration
 	// Retagged reports how many stored events have got other tags. It must not block.
 	Retagged func(events int64)

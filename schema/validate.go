@@ -79,10 +79,11 @@ func (s *Schemas) Append(ctx context.Context, tenant domain.TenantID, request do
 // Validate checks the events of an append against the schemas of their types, as the rules of their categories say. It
 // returns the number of events in categories that only warn. If an event of an enforced category violates its schema,
 // the error is domain.CodeSchemaViolation, with up to ten violations. Events that are too costly to check are refused
-// with domain.CodeTooCostly, or counted as violations. Whatever the category, Validate also returns the errors of a Tagger.
+// with domain.CodeTooCostly, or counted as violations. Whatever the category, Validate also returns the errors of a
+// Tagger.
 //
-// A tenant without rules and derived tags pays for one look-up in memory. An append that repeats existing events is never
-// refused.
+// A tenant without rules and derived tags pays for one look-up in memory. An append that repeats existing events is
+// never refused.
 func (s *Schemas) Validate(ctx context.Context, tenant domain.TenantID, request domain.Append) (warned int, err error) {
 	x, err := s.cache.index(ctx, tenant)
 	if err != nil {

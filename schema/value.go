@@ -110,8 +110,8 @@ func scanValue(scanner *domain.JSONScanner) (any, error) {
 	return json.Number(text), nil
 }
 
-// canonicalForm appends a text to b that two values share if they are equal: numbers by value, objects without order. It
-// may end early once the text has more than most bytes.
+// canonicalForm appends a text to b that two values share if they are equal: numbers by value, objects without order.
+// It may end early once the text has more than most bytes.
 func canonicalForm(b []byte, value any, most int) []byte {
 	if len(b) > most {
 		return b
@@ -157,8 +157,8 @@ func canonicalForm(b []byte, value any, most int) []byte {
 	return append(b, '}')
 }
 
-// decimal is a number, sign * 0.digits * 10^exponent, exactly. The digits neither begin nor end with 0. Its size is that
-// of its text, and comparing two takes as long as their digits: 1e131071 is no larger than 1e1.
+// decimal is a number, sign * 0.digits * 10^exponent, exactly. The digits neither begin nor end with 0. Its size is
+// that of its text, and comparing two takes as long as their digits: 1e131071 is no larger than 1e1.
 type decimal struct {
 	sign     int // -1, 0 or 1
 	digits   string

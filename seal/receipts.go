@@ -111,8 +111,8 @@ func (r *Receipts) Queue(
 			key.id, receipt.Cause = other, otherCauses
 			before, exists = stored[key]
 		}
-		// A receipt that cannot be read explains nothing, so it is replaced. But its key may be newer than this Ring's keys,
-		// and what a Ring has verified must not be signed with another, so the transaction begins again once.
+		// A receipt that cannot be read explains nothing, so it is replaced. But its key may be newer than this Ring's
+		// keys, and what a Ring has verified must not be signed with another, so the transaction begins again once.
 		text, err := r.keys.Open([]byte(before))
 		if errors.Is(err, signing.ErrUnknownKey) && !r.met[before] {
 			r.met[before], mustReload = true, true

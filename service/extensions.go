@@ -26,8 +26,8 @@ type Extensions struct {
 	Projections []Projection
 	Reactors    []reactor.Reactor
 	Deciders    []Decider
-	// TracerProvider records the spans of traces. If it is nil, OpenTelemetry's environment variables say where they are
-	// exported to.
+	// TracerProvider records the spans of traces. If it is nil, OpenTelemetry's environment variables say where they
+	// are exported to.
 	TracerProvider trace.TracerProvider
 	// Docs has the repository's pages, for /docs; see api.Config.
 	Docs fs.FS

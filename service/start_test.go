@@ -178,8 +178,8 @@ func TestStartWaitsForTheMigration(t *testing.T) {
 	s.isUp()
 }
 
-// On a distributed database, a process waits until its setting reaches every node. It starts if the configuration expects
-// such a database, or accepts any, and is refused otherwise.
+// On a distributed database, a process waits until its setting reaches every node. It starts if the configuration
+// expects such a database, or accepts any, and is refused otherwise.
 func TestStartOnADistributedDatabase(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

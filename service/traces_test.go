@@ -17,8 +17,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// With the program's own provider, a request's trace continues in the program's reactors, also in one that is called for
-// a change which the request's event has caused. A failed request has the traceparent of its span.
+// With the program's own provider, a request's trace continues in the program's reactors, also in one that is called
+// for a change which the request's event has caused. A failed request has the traceparent of its span.
 func TestTracesOfAProgram(t *testing.T) {
 	t.Parallel()
 	type call struct {

@@ -25,8 +25,8 @@ import (
 	"github.com/manifold-es/manifold/usage"
 )
 
-// appender appends with append: schema.Schemas.Append for what clients send, and AppendAnyway for changes of projections
-// and reports. It notifies the states of each append, which take the snapshots that the append makes due.
+// appender appends with append: schema.Schemas.Append for what clients send, and AppendAnyway for changes of
+// projections and reports. It notifies the states of each append, which take the snapshots that the append makes due.
 type appender struct {
 	append func(ctx context.Context, tenant domain.TenantID, request domain.Append) (domain.Appended, error)
 	events *eventlog.Log

@@ -28,8 +28,8 @@ func TokenVerifier(c config.Config, log *slog.Logger) *oidc.Verifier {
 	return oidc.New(oidc.Config{Issuers: issuers, Log: log})
 }
 
-// skewOf returns by how much an issuer's clock may differ. A configured zero means none at all, but zero in package oidc means
-// the default.
+// skewOf returns by how much an issuer's clock may differ. A configured zero means none at all, but zero in package
+// oidc means the default.
 func skewOf(of config.Issuer) time.Duration {
 	if of.ClockSkew == nil {
 		return 0
@@ -89,8 +89,8 @@ func (p *Process) signIns() []api.SignIn {
 	return all
 }
 
-// issuerChecks returns the state of each issuer of tokens. The service works without it, with keys and the tokens of other
-// issuers.
+// issuerChecks returns the state of each issuer of tokens. The service works without it, with keys and the tokens of
+// other issuers.
 func (p *Process) issuerChecks() []api.Check {
 	if p.tokens == nil {
 		return nil

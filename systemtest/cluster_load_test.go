@@ -26,7 +26,8 @@ type clusterLoad struct {
 	acknowledged atomic.Int64 // events that were received
 }
 
-// runClusterLoads runs the loads of clusterLoads: all, those with their logs on the victim, and those with nothing there.
+// runClusterLoads runs the loads of clusterLoads: all, those with their logs on the victim, and those with nothing
+// there.
 func runClusterLoads(t *testing.T, w *workload, db pgtest.DB, victim int) (all, own, others []*clusterLoad) {
 	t.Helper()
 	all = clusterLoads(t, w, db, victim)
@@ -44,8 +45,8 @@ func runClusterLoads(t *testing.T, w *workload, db pgtest.DB, victim int) (all, 
 	return all, own, others
 }
 
-// clusterLoads makes tenants, each with a projection and a group, until eight have their logs on the victim, which is more
-// than there are workers of projections and connections for look-ups, and two or three others have nothing there.
+// clusterLoads makes tenants, each with a projection and a group, until eight have their logs on the victim, which is
+// more than there are workers of projections and connections for look-ups, and two or three others have nothing there.
 func clusterLoads(t *testing.T, w *workload, db pgtest.DB, victim int) (loads []*clusterLoad) {
 	t.Helper()
 	coordinator := db.Nodes(t)[0]

@@ -11,10 +11,10 @@ import (
 	"github.com/manifold-es/manifold/members"
 )
 
-// A worker of a cluster is killed while clients of tenants on all workers append and consume. Appends of its tenants are
-// answered with 503 until it is back. Other tenants append and receive meanwhile, and their projections continue, because
-// no process stops working. Afterwards everything continues without a restart of the service. No acknowledged event is
-// missing, and none is duplicated.
+// A worker of a cluster is killed while clients of tenants on all workers append and consume. Appends of its tenants
+// are answered with 503 until it is back. Other tenants append and receive meanwhile, and their projections continue,
+// because no process stops working. Afterwards everything continues without a restart of the service. No acknowledged
+// event is missing, and none is duplicated.
 func TestKillWorkerOfACluster(t *testing.T) {
 	db := pgtest.Database(t)
 	victim := db.Workers(t)[0]
@@ -88,10 +88,10 @@ func TestKillWorkerOfAClusterRepeatedly(t *testing.T) {
 	}
 }
 
-// A worker of a cluster stops answering, while its connections stay open: its processes hang, or the machine vanishes from
-// the network. Other tenants append and receive, and their projections continue, also when cached keys and what was leased
-// of limits have expired. When the worker answers again, everything continues without a restart of the service. No
-// acknowledged event is missing, and none is duplicated.
+// A worker of a cluster stops answering, while its connections stay open: its processes hang, or the machine vanishes
+// from the network. Other tenants append and receive, and their projections continue, also when cached keys and what
+// was leased of limits have expired. When the worker answers again, everything continues without a restart of the
+// service. No acknowledged event is missing, and none is duplicated.
 func TestSilentWorkerOfACluster(t *testing.T) {
 	for name, silence := range map[string]func(pgtest.Worker, testing.TB) (resume func()){"hangs": pgtest.Worker.Hang, "vanishes": pgtest.Worker.Vanish} {
 		t.Run(name, func(t *testing.T) {

@@ -99,7 +99,8 @@ func TestKillsDuringCommands(t *testing.T) {
 }
 
 // A process is killed between its decision and its answer, at each step of the append. The same command with the same
-// key, sent to another process twice, has one outcome, also where that differs from what the killed process had decided.
+// key, sent to another process twice, has one outcome, also where that differs from what the killed process had
+// decided.
 func TestKillBetweenDecisionAndAnswer(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// The console is fast and stays small while 2,000 events a second arrive in two tabs, and loses none when the service is
-// killed. It takes a minute and a half, so it runs only where it can measure.
+// The console is fast and stays small while 2,000 events a second arrive in two tabs, and loses none when the service
+// is killed. It takes a minute and a half, so it runs only where it can measure.
 func TestConsoleUnderLoad(t *testing.T) {
 	if !alone {
 		t.Skip("it measures time and memory, which means nothing beside other tests")

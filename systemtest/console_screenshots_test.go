@@ -21,8 +21,8 @@ import (
 	"github.com/manifold-es/manifold/migrations"
 )
 
-// TestConsoleScreenshots takes the pictures of docs/guides/console-tour.md, on a service with real events. `make screenshots`
-// runs it. It also fails if a page lacks its words, or axe finds something.
+// TestConsoleScreenshots takes the pictures of docs/guides/console-tour.md, on a service with real events. `make
+// screenshots` runs it. It also fails if a page lacks its words, or axe finds something.
 func TestConsoleScreenshots(t *testing.T) {
 	pictures := os.Getenv("MANIFOLD_TEST_SCREENSHOTS")
 	if pictures == "" {
@@ -93,8 +93,8 @@ const (
 	tailed   = 20     // lines that arrive while a page follows the log
 )
 
-// fillWithDeclarations gives a tenant declarations and what its pages show: projections of which one has stopped, groups,
-// webhooks, of which that to closed fails, and so on.
+// fillWithDeclarations gives a tenant declarations and what its pages show: projections of which one has stopped,
+// groups, webhooks, of which that to closed fails, and so on.
 func fillWithDeclarations(t *testing.T, operator user, tenant string, u user, lines []importLine, ledger, closed string) {
 	t.Helper()
 	call := func(status int, method, path, body string) {
@@ -179,7 +179,8 @@ func fillWithDeclarations(t *testing.T, operator user, tenant string, u user, li
 	}
 }
 
-// declarationFold returns how a declaration is folded, as the rules of a definition. before names what was folded so far.
+// declarationFold returns how a declaration is folded, as the rules of a definition. before names what was folded so
+// far.
 func declarationFold(t *testing.T, before string) string {
 	t.Helper()
 	rules := make(map[string]string)

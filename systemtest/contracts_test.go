@@ -14,8 +14,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// TypeScript's compiler accepts what manifold types generates, and narrows an event's data by its type. AsyncAPI's schema
-// of documents accepts the service's contract, and the one with a tenant's events.
+// TypeScript's compiler accepts what manifold types generates, and narrows an event's data by its type. AsyncAPI's
+// schema of documents accepts the service's contract, and the one with a tenant's events.
 func TestContractsForOthers(t *testing.T) {
 	t.Parallel()
 	node := needed(t, "node")

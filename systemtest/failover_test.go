@@ -75,8 +75,8 @@ func awaitOnPrimary(t *testing.T, server *embedded.Server, query string) {
 	}
 }
 
-// The primary is killed under load, and its synchronous replica is promoted. Two processes continue by themselves: every
-// acknowledged event is there once, followers see each event once, a rebuild ends, and documents are complete.
+// The primary is killed under load, and its synchronous replica is promoted. Two processes continue by themselves:
+// every acknowledged event is there once, followers see each event once, a rebuild ends, and documents are complete.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	pgtest.NotOnCluster(t, "it has a primary and a replica of its own")
@@ -115,8 +115,8 @@ func TestFailover(t *testing.T) {
 	w.finish()
 }
 
-// A replica is promoted that lacks acknowledged events. The service notices, says so, and ends. Started again, it continues
-// with the log as it is now, and documents fit the log.
+// A replica is promoted that lacks acknowledged events. The service notices, says so, and ends. Started again, it
+// continues with the log as it is now, and documents fit the log.
 func TestFailoverThatLosesEvents(t *testing.T) {
 	t.Parallel()
 	pgtest.NotOnCluster(t, "it has a primary and a replica of its own")

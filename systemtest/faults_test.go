@@ -383,7 +383,8 @@ func TestFaults(t *testing.T) {
 				network.Heal()
 			}
 		}},
-		// Whoever asks the documents while it holds a log gets the answer when the log is lost, and others have appended.
+		// Whoever asks the documents while it holds a log gets the answer when the log is lost, and others have
+		// appended.
 		{"sessions that are killed while they hold a log", func(p behind) {
 			p.documents.Delay(proxy.ToServer, 100*time.Millisecond)
 			for range 20 {

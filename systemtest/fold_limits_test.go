@@ -24,8 +24,8 @@ import (
 // costly is an expression that takes almost all that one evaluation may.
 const costly = `{'n': lists.range(900).all(x, lists.range(100).all(y, x + y >= 0))}`
 
-// newFoldingTenant creates a tenant with a stream that takes minutes to fold, and one of each kind of object that folds it:
-// on request, and in the background.
+// newFoldingTenant creates a tenant with a stream that takes minutes to fold, and one of each kind of object that folds
+// it: on request, and in the background.
 func newFoldingTenant(t *testing.T, operator user) user {
 	t.Helper()
 	_, tenant := newTenant(t, operator, "folding")
@@ -63,8 +63,8 @@ func foldingRequests() []struct {
 	}
 }
 
-// requestFolds repeatedly sends requests of each kind that folds, until ctx ends. It abandons every second request after a
-// moment. It checks the answers of the others.
+// requestFolds repeatedly sends requests of each kind that folds, until ctx ends. It abandons every second request
+// after a moment. It checks the answers of the others.
 func requestFolds(ctx context.Context, t *testing.T, tenant user, abandonAfter time.Duration) (wait func()) {
 	t.Helper()
 	var all sync.WaitGroup

@@ -29,8 +29,8 @@ type frame struct {
 
 type place struct{ Position int64 }
 
-// transports are the ways in which a log can be followed. Each calls each for every frame until that gives an error, which it
-// returns, or the connection breaks.
+// transports are the ways in which a log can be followed. Each calls each for every frame until that gives an error,
+// which it returns, or the connection breaks.
 var transports = []func(ctx context.Context, u user, path string, from int64, each func(frame) error) error{
 	followLines, followServerSent, followWebSocket,
 }

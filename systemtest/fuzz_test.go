@@ -245,8 +245,8 @@ func FuzzExpression(f *testing.F) {
 	})
 }
 
-// FuzzSchema puts arbitrary schemas with arbitrary expressions of tags, one version after the other, and appends arbitrary
-// data under them. Everything that is derived from an accepted schema must work.
+// FuzzSchema puts arbitrary schemas with arbitrary expressions of tags, one version after the other, and appends
+// arbitrary data under them. Everything that is derived from an accepted schema must work.
 func FuzzSchema(f *testing.F) {
 	for _, seed := range []struct{ schema, then, tags, data string }{
 		{`{"type":"object","required":["a"],"properties":{"a":{"type":"integer","minimum":1}}}`, `{"type":"object","properties":{"a":{"type":"number"}}}`, `['a:' + string(event.data.a)]`, `{"a":2}`},

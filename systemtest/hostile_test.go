@@ -54,8 +54,8 @@ type attempted struct {
 // then all together. The quiet tenant must get prompt answers, the service must stay small and return no 5xx, and it
 // must end in time.
 //
-// With MANIFOLD_TEST_ALONE=1, the limits are lower, and the attacks longer. Each attack is a subtest, so that one can be
-// run without the others.
+// With MANIFOLD_TEST_ALONE=1, the limits are lower, and the attacks longer. Each attack is a subtest, so that one can
+// be run without the others.
 func TestHostileTenant(t *testing.T) { // not parallel: it measures
 	phase := 750 * time.Millisecond
 	if alone {

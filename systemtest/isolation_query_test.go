@@ -143,8 +143,8 @@ func (s *side) wantOwn(t *testing.T, path, filter, orderBy string, want int) {
 	}
 }
 
-// combineTokens returns a page token with the head of one token, which says where it is valid, and the place of another.
-// The numbers of both builds must be small.
+// combineTokens returns a page token with the head of one token, which says where it is valid, and the place of
+// another. The numbers of both builds must be small.
 func combineTokens(t *testing.T, head, place string) string {
 	t.Helper()
 	const headBytes = 1 + 1 + 8

@@ -12,7 +12,8 @@ import (
 )
 
 // Two processes with ten times as many requests as the limit allows, of which one is killed and started again, let in a
-// burst and what the rate gives. The events of a day are in the tenant's usage, but for what a killed process had not saved.
+// burst and what the rate gives. The events of a day are in the tenant's usage, but for what a killed process had not
+// saved.
 func TestLimitsHoldAcrossKilledProcesses(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -58,8 +58,8 @@ type figures struct {
 }
 
 // Projections of real events move to another database and back while the events arrive. The figures must be right in
-// each place, and nothing may be left in the previous one. FerretDB, which takes a millisecond or more per document, gets
-// a quarter of the events. Their figures are not known beforehand; they must be the same in both places.
+// each place, and nothing may be left in the previous one. FerretDB, which takes a millisecond or more per document,
+// gets a quarter of the events. Their figures are not known beforehand; they must be the same in both places.
 func TestMoveOfRealEvents(t *testing.T) {
 	t.Parallel()
 	file, lines := realLines(t)

@@ -29,7 +29,8 @@ const (
 	drainerKey      = "MANIFOLD_TEST_DRAINER_KEY"
 )
 
-// drain is the drainer's process: it publishes until it is killed, and prints a line whenever it has published something.
+// drain is the drainer's process: it publishes until it is killed, and prints a line whenever it has published
+// something.
 func drain() error {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv(drainerDatabase))

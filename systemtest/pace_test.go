@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// alone reports whether nothing else uses the machine. Only then do tests measure how fast something is. Beside other tests
-// on two processors, a database may not answer for ten seconds.
+// alone reports whether nothing else uses the machine. Only then do tests measure how fast something is. Beside other
+// tests on two processors, a database may not answer for ten seconds.
 var alone = os.Getenv("MANIFOLD_TEST_ALONE") != ""
 
 // within returns how long something may take that may take d alone.

@@ -18,8 +18,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// hanging is an endpoint of webhooks that keeps the first request of each tenant's first event until its sender is gone, and
-// takes all others.
+// hanging is an endpoint of webhooks that keeps the first request of each tenant's first event until its sender is
+// gone, and takes all others.
 type hanging struct {
 	mu       sync.Mutex
 	times    map[client.UUID]int
@@ -83,7 +83,8 @@ func (h *hanging) await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// These bound how long after the death of a process the other one takes over its work. Some machines need twice as long.
+// These bound how long after the death of a process the other one takes over its work. Some machines need twice as
+// long.
 const (
 	hangsFor      = 15 * time.Second // a request, at most
 	appendsAgain  = time.Second

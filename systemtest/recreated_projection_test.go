@@ -6,8 +6,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// A projection that is removed and created again under the same name is followed, whatever the service was doing with the
-// previous one.
+// A projection that is removed and created again under the same name is followed, whatever the service was doing with
+// the previous one.
 func TestProjectionRecreatedUnderTheSameName(t *testing.T) {
 	t.Parallel()
 	_, u := newTenant(t, newUser(t, inside(t, configuration(pgtest.Database(t))), operatorKey), "acme")

@@ -23,8 +23,8 @@ var (
 )
 
 // A service reads from a replica that stops replaying, is killed under load, starts again and is promoted by accident.
-// Each request is answered at its first attempt, each read has all events that were acknowledged before it, in order and
-// without gaps, documents that are read with a position have its event, and rebuilds fold all events.
+// Each request is answered at its first attempt, each read has all events that were acknowledged before it, in order
+// and without gaps, documents that are read with a position have its event, and rebuilds fold all events.
 func TestReadsFromAReplica(t *testing.T) {
 	t.Parallel()
 	pgtest.NotOnCluster(t, "it has a primary and a replica of its own")

@@ -278,7 +278,8 @@ func (p *tenantLoad) watch(ctx context.Context, w *workload, name string) error 
 	return nil
 }
 
-// pauseBriefly leaves the machine to the others for a moment: readers that read without it would leave little to appends.
+// pauseBriefly leaves the machine to the others for a moment: readers that read without it would leave little to
+// appends.
 func pauseBriefly(quit context.Context) {
 	select {
 	case <-time.After(10 * time.Millisecond):

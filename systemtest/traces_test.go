@@ -76,8 +76,8 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.more = make(chan struct{})
 }
 
-// await returns the spans of a trace by name, once it has those names. A fold's name has its projection, and a delivery's
-// name its transport and group.
+// await returns the spans of a trace by name, once it has those names. A fold's name has its projection, and a
+// delivery's name its transport and group.
 func (c *collector) await(t *testing.T, traceID string, names ...string) map[string]*v1.Span {
 	t.Helper()
 	late := time.After(patience)
@@ -118,8 +118,8 @@ func attributeOf(span *v1.Span, key string) string {
 	return ""
 }
 
-// A request, its commit, its projection and its webhook are one trace. It begins with the request's traceparent, or with
-// the request. The spans contain nothing of the events.
+// A request, its commit, its projection and its webhook are one trace. It begins with the request's traceparent, or
+// with the request. The spans contain nothing of the events.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	collected := newCollector(t, nil)

@@ -75,8 +75,8 @@ func compareVendoredFiles(t *testing.T, folder string) {
 	}
 }
 
-// originalOfVendored returns the file of an installed package of which a vendored file is a copy. A package's index.js is
-// its ES module.
+// originalOfVendored returns the file of an installed package of which a vendored file is a copy. A package's index.js
+// is its ES module.
 func originalOfVendored(packages, vendored string) (string, error) {
 	switch part := filepath.Base(vendored); part {
 	case "hooks.mjs", "jsxRuntime.mjs":

@@ -225,8 +225,8 @@ func TestTerminatedBackendsAppendOnce(t *testing.T) {
 	}
 }
 
-// The primary becomes a standby while connections to it stay open, as behind a proxy: they are given up for new ones, which
-// lead to the new primary.
+// The primary becomes a standby while connections to it stay open, as behind a proxy: they are given up for new ones,
+// which lead to the new primary.
 func TestStandbysConnectionsAreGivenUp(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// CollectIssuers adds a metric that reports how old the keys of each issuer of tokens are, at each scrape. An issuer's name
-// is a label, since it comes from the configuration.
+// CollectIssuers adds a metric that reports how old the keys of each issuer of tokens are, at each scrape. An issuer's
+// name is a label, since it comes from the configuration.
 func (m *Metrics) CollectIssuers(ages func(yield func(issuer string, age time.Duration))) {
 	m.registry.MustRegister(issuerKeys{ages})
 }

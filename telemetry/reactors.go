@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reactors are the metrics of reactors, published changes and reports. The program chooses the reactors' names, so there
-// are few.
+// reactors are the metrics of reactors, published changes and reports. The program chooses the reactors' names, so
+// there are few.
 type reactors struct {
 	calls   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec

@@ -15,8 +15,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Traces exports a process's spans, as OpenTelemetry's environment variables (OTEL_...) configure it. Spans are exported
-// in the background; while the collector is slow or down, they are dropped, and nothing waits for them.
+// Traces exports a process's spans, as OpenTelemetry's environment variables (OTEL_...) configure it. Spans are
+// exported in the background; while the collector is slow or down, they are dropped, and nothing waits for them.
 type Traces struct {
 	provider *sdktrace.TracerProvider
 }

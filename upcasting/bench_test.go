@@ -6,8 +6,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// What an event costs on its way through the upcasters: without one for its type, at the newest version already, and with
-// a chain of one step and of three.
+// What an event costs on its way through the upcasters: without one for its type, at the newest version already, and
+// with a chain of one step and of three.
 func BenchmarkUpcast(b *testing.B) {
 	set := setOf([]domain.Upcaster{
 		up(domain.Everyone, "Placed", 1, `merge(event.data, {'customer': {'id': event.data.customer}})`),

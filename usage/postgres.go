@@ -44,8 +44,8 @@ func (s *Postgres) UsageDays(ctx context.Context, tenant domain.TenantID, from, 
 		"select "+dayColumns+" from usage_days u where u.tenant_id = $1 and u.day >= $2::date and u.day <= $3::date order by u.day", tenant, from, to)
 }
 
-// EachUsageDay calls yield for the days of all tenants, by tenant and day, until it returns an error, which EachUsageDay
-// returns.
+// EachUsageDay calls yield for the days of all tenants, by tenant and day, until it returns an error, which
+// EachUsageDay returns.
 func (s *Postgres) EachUsageDay(ctx context.Context, from, to time.Time, yield func(Day) error) error {
 	last := Day{Day: from.AddDate(0, 0, -1)}
 	for {

@@ -7,8 +7,8 @@ import (
 	"github.com/manifold-es/manifold/limits"
 )
 
-// Admission is a request or a connection that was let in, and counts towards its caller's limits until it is closed. Nil
-// is one without limits.
+// Admission is a request or a connection that was let in, and counts towards its caller's limits until it is closed.
+// Nil is one without limits.
 type Admission struct {
 	Place *fairshare.Account // in this process
 	Pass  *limits.Pass       // in all processes

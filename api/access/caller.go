@@ -16,8 +16,8 @@ type Caller struct {
 	Credential auth.Credential
 }
 
-// By returns the caller's name for records of its actions. A token's parts are quoted, because its holder may have chosen
-// them: they must not look like another caller's.
+// By returns the caller's name for records of its actions. A token's parts are quoted, because its holder may have
+// chosen them: they must not look like another caller's.
 func (c Caller) By() string {
 	switch credential := c.Credential; {
 	case credential.IsToken() && credential.Operator:

@@ -12,9 +12,9 @@ import (
 )
 
 // WhileAllowed is for long-lived requests. It checks the caller's key periodically, and ends the returned context when
-// the key has expired or been revoked, or its tenant was suspended. The cause of the context is the error for the client.
-// A ticket is checked by its key, so a request may continue after the ticket expires. The pass in the context, if any, gets
-// the limits that the key has by then. The caller must call stop when the request is over.
+// the key has expired or been revoked, or its tenant was suspended. The cause of the context is the error for the
+// client. A ticket is checked by its key, so a request may continue after the ticket expires. The pass in the context,
+// if any, gets the limits that the key has by then. The caller must call stop when the request is over.
 func WhileAllowed(ctx context.Context, keys *auth.Keys, recheck time.Duration, caller Caller) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if !caller.Known() {

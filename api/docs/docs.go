@@ -91,8 +91,8 @@ type File struct {
 	Policy  string // of a page: its Content-Security-Policy
 }
 
-// The policies forbid inline code, and everything from other origins. Swagger UI has images in its style sheet, and makes
-// HTML from strings.
+// The policies forbid inline code, and everything from other origins. Swagger UI has images in its style sheet, and
+// makes HTML from strings.
 const (
 	contractPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -192,8 +192,8 @@ func isPage(source string) bool {
 // isImage reports whether a file of the repository is an image that pages show.
 func isImage(file string) bool { return strings.HasPrefix(kinds[path.Ext(file)], "image/") }
 
-// forms are the other forms of an image: the end of the file's name, and the screens on which it is shown. The first that
-// applies is shown.
+// forms are the other forms of an image: the end of the file's name, and the screens on which it is shown. The first
+// that applies is shown.
 var forms = []struct{ suffix, media string }{
 	{"-phone-dark", "(max-width: 480px) and (prefers-color-scheme: dark)"}, {"-phone", "(max-width: 480px)"}, {"-dark", "(prefers-color-scheme: dark)"},
 }

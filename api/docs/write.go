@@ -16,8 +16,8 @@ import (
 	"github.com/manifold-es/manifold/api/openapi"
 )
 
-// Write writes the site, whose links must be Relative, into a folder that is empty or does not exist yet. It returns the number
-// of files.
+// Write writes the site, whose links must be Relative, into a folder that is empty or does not exist yet. It returns
+// the number of files.
 func (s *Site) Write(folder string) (int, error) {
 	switch existing, err := os.ReadDir(folder); {
 	case err == nil && len(existing) > 0:

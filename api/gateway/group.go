@@ -31,8 +31,8 @@ const connectionEnded = "the subscription ended before it was answered"
 // receive waits for one event only, so that it reserves little of the connection's limit. When an event arrives,
 // further receives ask for the rest.
 //
-// An event whose last delivery was interrupted is sent when the connection has no other event in flight, and the next one
-// follows when it is settled. So if the client dies again, the event is the cause.
+// An event whose last delivery was interrupted is sent when the connection has no other event in flight, and the next
+// one follows when it is settled. So if the client dies again, the event is the cause.
 type groupSource struct {
 	g              *connection
 	group          string
@@ -307,8 +307,8 @@ func (s *groupSource) mayFly(deliveries []domain.Delivery, held int64) bool {
 	return s.g.sent.TryAcquire(needed - held)
 }
 
-// postpone returns deliveries to the group: either one must be alone and the connection has others in flight, or another
-// one must be.
+// postpone returns deliveries to the group: either one must be alone and the connection has others in flight, or
+// another one must be.
 func (s *groupSource) postpone(ctx context.Context, deliveries []domain.Delivery) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWithin)
 	defer cancel()
@@ -409,8 +409,8 @@ func (s *groupSource) extended(a domain.Attempt, by time.Duration) {
 	}
 }
 
-// close returns unanswered events to the group at once. If the client may have died, its events are interrupted, and one
-// that was alone counts as attempted. Otherwise the end of a connection says nothing about the events, and an event
+// close returns unanswered events to the group at once. If the client may have died, its events are interrupted, and
+// one that was alone counts as attempted. Otherwise the end of a connection says nothing about the events, and an event
 // counts as attempted only if the client has asked for more time.
 func (s *groupSource) close(ctx context.Context, how ending) {
 	groups, tenant := s.g.config.Groups, s.g.caller.Tenant

@@ -212,8 +212,8 @@ func At(where string, err error) error {
 	return err
 }
 
-// OfEntry returns the error of a command that is an entry of a body. The entry has fields, named by the prefix and a name,
-// where a request with one command has headers.
+// OfEntry returns the error of a command that is an entry of a body. The entry has fields, named by the prefix and a
+// name, where a request with one command has headers.
 func OfEntry(prefix string, err error) error {
 	e, ok := errors.AsType[*domain.Error](err)
 	switch {

@@ -11,8 +11,8 @@ import (
 
 // bodyReader decodes the bodies of frequent requests in one pass. It keeps data and metadata as the bytes that came in,
 // and checks every limit on the way. It implements the schemas NewEvents, AppendRequest and Attempts of openapi.yaml,
-// and a test checks that they agree. It is stricter where a schema cannot express a rule: sizes, nesting, what JSONB can
-// store, and duplicate ids in a request.
+// and a test checks that they agree. It is stricter where a schema cannot express a rule: sizes, nesting, what JSONB
+// can store, and duplicate ids in a request.
 //
 // A bodyReader is for one body.
 type bodyReader struct {

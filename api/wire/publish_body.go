@@ -66,8 +66,8 @@ func (d *bodyReader) readMessages(where string) ([]domain.Message, error) {
 	return messages, d.withPlace(where, err)
 }
 
-// messageFields are the fields of a message. The first two are required, and the last four become metadata. The tags are
-// in the metadata as well as the event's, as they were before events had tags, and the causes are tags as well.
+// messageFields are the fields of a message. The first two are required, and the last four become metadata. The tags
+// are in the metadata as well as the event's, as they were before events had tags, and the causes are tags as well.
 var messageFields = []string{"topic", "payload", "key", "id", "type", "ts", "headers", "tags", "caused_by", "sid"}
 
 // metadataAt is the index of the first field that becomes metadata.

@@ -39,9 +39,9 @@ func (c Claims) Text(name string) (string, bool) {
 	return text, ok
 }
 
-// Has reports whether a claim is value, or a list with value. A boolean or number equals its JSON text. The claims scope
-// and scp may also be lists in one string, separated by spaces (RFC 9068). Other strings are never split: their users may
-// have chosen them. An empty value matches any value except null and false.
+// Has reports whether a claim is value, or a list with value. A boolean or number equals its JSON text. The claims
+// scope and scp may also be lists in one string, separated by spaces (RFC 9068). Other strings are never split: their
+// users may have chosen them. An empty value matches any value except null and false.
 func (c Claims) Has(name, value string) bool {
 	switch given, _ := c.Value(name); given := given.(type) {
 	case nil:

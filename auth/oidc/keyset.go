@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// refreshEvery is the time between two loads of an issuer's keys. A key that the issuer withdraws works for so long.
+	// refreshEvery is the time between two loads of an issuer's keys. A key that the issuer withdraws works for so
+	// long.
 	refreshEvery = 5 * time.Minute
 	// cooldown is the shortest time between two loads: after a failure, and for unknown keys, which anyone can name.
 	cooldown = 30 * time.Second
@@ -117,8 +118,8 @@ func (k *keySet) load(ctx context.Context) time.Duration {
 	return refreshEvery
 }
 
-// fetch reads the issuer's discovery document and its keys. With errNoKeys the answer is valid: the issuer has withdrawn its
-// keys.
+// fetch reads the issuer's discovery document and its keys. With errNoKeys the answer is valid: the issuer has
+// withdrawn its keys.
 func (k *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, Endpoints, error) {
 	found, err := discover(ctx, k.client, k.url)
 	if err != nil {
@@ -174,8 +175,9 @@ func fits(key jose.JSONWebKey, algorithm string) bool {
 	return false
 }
 
-// find returns the key of a token. If there is none, it waits for a load of the keys, unless the last one is recent. id may
-// be empty if only one key fits. While the issuer's current keys are unknown, it returns domain.CodeIssuerUnavailable.
+// find returns the key of a token. If there is none, it waits for a load of the keys, unless the last one is recent. id
+// may be empty if only one key fits. While the issuer's current keys are unknown, it returns
+// domain.CodeIssuerUnavailable.
 func (k *keySet) find(ctx context.Context, id, algorithm string) (jose.JSONWebKey, error) {
 	key, ok, loading := k.known(id, algorithm)
 	if !ok && loading != nil {
@@ -206,8 +208,8 @@ func unavailable(why string) error {
 	return domain.Errorf(domain.CodeIssuerUnavailable, "Authorization", "this token cannot be verified: %s", why)
 }
 
-// known returns the key of a token. If there is none, it requests a load, unless the last one is recent, and returns the
-// channel that is closed after the load.
+// known returns the key of a token. If there is none, it requests a load, unless the last one is recent, and returns
+// the channel that is closed after the load.
 func (k *keySet) known(id, algorithm string) (key jose.JSONWebKey, ok bool, loading chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -235,8 +237,8 @@ func (k *keySet) match(id, algorithm string) (found jose.JSONWebKey, ok bool) {
 	return found, ok
 }
 
-// wait waits until a load has ended, but at most for keyPatience. The number of waiting requests is limited; it does not
-// wait with a further one.
+// wait waits until a load has ended, but at most for keyPatience. The number of waiting requests is limited; it does
+// not wait with a further one.
 func (k *keySet) wait(ctx context.Context, loading <-chan struct{}) {
 	select {
 	case k.waiting <- struct{}{}:

@@ -1,11 +1,12 @@
 // Package oidc verifies the tokens of OpenID Connect issuers: signed JWTs, sent as bearer tokens.
 //
-// New takes the Issuers that are accepted. Verifier.Run loads and refreshes their keys, and Verifier.Verify turns the text
-// of a token into a Token, whose Claims the caller maps to what the token may do. A token must be signed by a key that its
-// issuer publishes, with an allowed asymmetric algorithm, for one of the configured audiences, and be valid now.
+// New takes the Issuers that are accepted. Verifier.Run loads and refreshes their keys, and Verifier.Verify turns the
+// text of a token into a Token, whose Claims the caller maps to what the token may do. A token must be signed by a key
+// that its issuer publishes, with an allowed asymmetric algorithm, for one of the configured audiences, and be valid
+// now.
 //
-// Anyone can send tokens, so a bad one must cost little. Its size is limited, and it never causes a request to an issuer,
-// except that a token of an accepted issuer with an unknown key makes the keys load again, at most every 30 s.
+// Anyone can send tokens, so a bad one must cost little. Its size is limited, and it never causes a request to an
+// issuer, except that a token of an accepted issuer with an unknown key makes the keys load again, at most every 30 s.
 package oidc
 
 import (
@@ -115,8 +116,8 @@ func (v *Verifier) Run(ctx context.Context) error {
 	return nil
 }
 
-// Load loads the keys of each issuer once. It is for programs that verify few tokens; others call Run. Beside Run, it waits
-// for a load that is under way.
+// Load loads the keys of each issuer once. It is for programs that verify few tokens; others call Run. Beside Run, it
+// waits for a load that is under way.
 func (v *Verifier) Load(ctx context.Context) {
 	defer v.client.CloseIdleConnections()
 	var loading sync.WaitGroup
@@ -147,7 +148,8 @@ func (v *Verifier) States() []State {
 	return states
 }
 
-// Endpoints returns the endpoints at which clients sign in with the issuer of this name, or false while they are unknown.
+// Endpoints returns the endpoints at which clients sign in with the issuer of this name, or false while they are
+// unknown.
 func (v *Verifier) Endpoints(name string) (Endpoints, bool) {
 	keys := v.names[name]
 	if keys == nil {

@@ -33,8 +33,8 @@ func refused(format string, args ...any) error {
 }
 
 // Verify verifies a token. It returns domain.CodeUnauthenticated for one that is not valid here, and
-// domain.CodeIssuerUnavailable if the key may be one that the issuer has published, but its keys are not loaded. It waits
-// briefly while the issuer's keys are being loaded.
+// domain.CodeIssuerUnavailable if the key may be one that the issuer has published, but its keys are not loaded. It
+// waits briefly while the issuer's keys are being loaded.
 func (v *Verifier) Verify(ctx context.Context, token string) (Token, error) {
 	signed, err := parse(token)
 	if err != nil {
@@ -100,8 +100,8 @@ func parse(token string) (*jose.JSONWebSignature, error) {
 	return signed, nil
 }
 
-// decodeClaims decodes the payload of a token. Names are compared exactly, and must not be given twice: otherwise another
-// program could see other claims.
+// decodeClaims decodes the payload of a token. Names are compared exactly, and must not be given twice: otherwise
+// another program could see other claims.
 func decodeClaims(payload []byte) (Claims, error) {
 	var claims Claims
 	if err := josejson.Unmarshal(payload, &claims); err != nil || claims == nil {
@@ -110,8 +110,8 @@ func decodeClaims(payload []byte) (Claims, error) {
 	return claims, nil
 }
 
-// issuerOf returns the issuer that the claims name, for their audience. Several issuers may have one URL; a token for the
-// audiences of two of them is refused, because they may give it different rights.
+// issuerOf returns the issuer that the claims name, for their audience. Several issuers may have one URL; a token for
+// the audiences of two of them is refused, because they may give it different rights.
 func (v *Verifier) issuerOf(claims Claims) (*issuer, error) {
 	url, _ := claims.Text("iss")
 	same := v.issuers[url]

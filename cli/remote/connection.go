@@ -50,8 +50,8 @@ func (c *connection) bind(command *cobra.Command, variables ...string) {
 // asOperator prefers the operator's key. It is for calls that only the operator may make.
 func (c *connection) asOperator() { c.variables = append([]string{operatorKey}, c.variables...) }
 
-// resolve completes the URL and the key that flags do not give. A profile that the user names replaces the environment; the
-// current profile applies if the environment has neither. A profile's key is for its own URL only.
+// resolve completes the URL and the key that flags do not give. A profile that the user names replaces the environment;
+// the current profile applies if the environment has neither. A profile's key is for its own URL only.
 func (c *connection) resolve() error {
 	name := c.named()
 	fromEnvironment := name == "" && c.readEnvironment()
@@ -83,9 +83,9 @@ func (c *connection) resolve() error {
 // named returns the profile that the user names, or "".
 func (c *connection) named() string { return cmp.Or(c.profile, os.Getenv("MANIFOLD_PROFILE")) }
 
-// readEnvironment takes what flags do not give from the environment, and reports whether it has a URL or a key. The first
-// variable of a key that is set applies. One that is set but empty is a mistake: it must not make the key of the next one,
-// possibly the operator's, apply instead.
+// readEnvironment takes what flags do not give from the environment, and reports whether it has a URL or a key. The
+// first variable of a key that is set applies. One that is set but empty is a mistake: it must not make the key of the
+// next one, possibly the operator's, apply instead.
 func (c *connection) readEnvironment() bool {
 	service := os.Getenv("MANIFOLD_URL")
 	c.url = cmp.Or(c.url, service)

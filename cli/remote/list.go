@@ -21,8 +21,8 @@ type table[T any] struct {
 	none   string // the items in the sentence that says that there are none; empty: nothing says so
 }
 
-// list completes a command that prints a list: as a table, or in another format. With --watch it prints the table again and
-// again.
+// list completes a command that prints a list: as a table, or in another format. With --watch it prints the table again
+// and again.
 func list[T any](to *connection, command *cobra.Command, items func(ctx context.Context, c *call) iter.Seq2[T, error], table table[T]) *cobra.Command {
 	watch := watchFlag(withJSON("the items", command))
 	command.RunE = to.run(func(ctx context.Context, c *call) error {

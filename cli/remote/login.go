@@ -85,8 +85,8 @@ type signedIn struct {
 	login   login
 }
 
-// token returns a token that has not expired, and stores a new one in the profile. If the profile cannot be read or written,
-// it warns, and the token works for this command.
+// token returns a token that has not expired, and stores a new one in the profile. If the profile cannot be read or
+// written, it warns, and the token works for this command.
 func (s *signedIn) token(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,8 +105,8 @@ func (s *signedIn) token(ctx context.Context) (string, error) {
 	return s.login.Token, nil
 }
 
-// takeStored takes the sign-in from the profile, and reports whether it has not expired. Another command may have refreshed
-// it, and issuers may accept a refresh token only once.
+// takeStored takes the sign-in from the profile, and reports whether it has not expired. Another command may have
+// refreshed it, and issuers may accept a refresh token only once.
 func (s *signedIn) takeStored() bool {
 	all, err := readProfiles()
 	if err != nil {

@@ -221,8 +221,8 @@ The key needs events:append for the events' topics.`,
 	return command
 }
 
-// drainAll publishes until there is nothing to claim, and removes what was kept for long enough. An event that has to wait
-// is an error.
+// drainAll publishes until there is nothing to claim, and removes what was kept for long enough. An event that has to
+// wait is an error.
 func drainAll(ctx context.Context, drainer *outbox.Drainer, store outbox.Store) error {
 	for claimed := 1; claimed > 0; {
 		var err error

@@ -37,8 +37,8 @@ type profiles struct {
 	Profiles map[string]profile `yaml:"profiles"`
 }
 
-// profilesFile returns the path of the file with the user's profiles: MANIFOLD_PROFILES, or manifold/profiles.yaml in the
-// user's folder for configuration.
+// profilesFile returns the path of the file with the user's profiles: MANIFOLD_PROFILES, or manifold/profiles.yaml in
+// the user's folder for configuration.
 func profilesFile() (string, error) {
 	if path := os.Getenv("MANIFOLD_PROFILES"); path != "" {
 		return path, nil

@@ -70,8 +70,8 @@ func oneSource(changed func(flag string) bool, last int, flags ...string) error 
 	return nil
 }
 
-// printSteps prints the effect of each event on each of its documents. After that, it returns an error if an event could
-// not be folded.
+// printSteps prints the effect of each event on each of its documents. After that, it returns an error if an event
+// could not be folded.
 func printSteps(out *output, steps []client.PreviewStep) error {
 	faults := 0
 	for i, step := range steps {

@@ -34,8 +34,8 @@ func (w *watching) run(ctx context.Context, c *call, print func(out *output) err
 	return repeatedly(ctx, c, time.Duration(*w), print)
 }
 
-// repeatedly calls print until the user ends it. An error of the first call is returned; a later one is printed instead of
-// the answer.
+// repeatedly calls print until the user ends it. An error of the first call is returned; a later one is printed instead
+// of the answer.
 func repeatedly(ctx context.Context, c *call, every time.Duration, print func(out *output) error) error {
 	ticks := time.NewTicker(every)
 	defer ticks.Stop()

@@ -17,8 +17,8 @@ var yamlWords = map[string]bool{
 	"y": true, "n": true, "yes": true, "no": true, "on": true, "off": true, "true": true, "false": true, "null": true,
 }
 
-// appendYAML appends a JSON value as YAML: objects and lists as blocks, and scalars as they are in JSON, since these mean the
-// same in YAML. Keys that are names are not quoted. The members keep their order.
+// appendYAML appends a JSON value as YAML: objects and lists as blocks, and scalars as they are in JSON, since these
+// mean the same in YAML. Keys that are names are not quoted. The members keep their order.
 func appendYAML(to []byte, value []byte) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(value))
 	decoder.UseNumber()
@@ -32,7 +32,8 @@ type yamlWriter struct {
 	out     []byte
 }
 
-// value writes the next value. If begun, the line has nothing or only the mark of a list before it; otherwise it has a key.
+// value writes the next value. If begun, the line has nothing or only the mark of a list before it; otherwise it has a
+// key.
 func (w *yamlWriter) value(indent int, begun bool) error {
 	token, err := w.decoder.Token()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// Consumer is one group of one tenant that the service itself consumes, or other work for one tenant that depends on its
-// log, such as reports.
+// Consumer is one group of one tenant that the service itself consumes, or other work for one tenant that depends on
+// its log, such as reports.
 type Consumer struct {
 	// Name is unique in its tenant: the name of the group, for example webhook.mail.
 	Name string

@@ -124,8 +124,8 @@ type messageError struct {
 
 func (e messageError) Unwrap() error { return e.error }
 
-// reason returns an error for reports. Operators read them, so a topic, which may contain keys of a tenant's streams, is
-// replaced by its template.
+// reason returns an error for reports. Operators read them, so a topic, which may contain keys of a tenant's streams,
+// is replaced by its template.
 func (e *Egress) reason(err error) string {
 	text := err.Error()
 	if of, ok := errors.AsType[messageError](err); ok {

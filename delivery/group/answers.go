@@ -196,7 +196,8 @@ func (g *Groups) Nack(ctx context.Context, tenant domain.TenantID, name string, 
 }
 
 // Extend sets the deadlines of leases to now plus by. If by is 0, it uses the group's AckTimeout. In a group with
-// partitions the outcome is stale once a lease was found to have expired, because another member may have the partition.
+// partitions the outcome is stale once a lease was found to have expired, because another member may have the
+// partition.
 func (g *Groups) Extend(ctx context.Context, tenant domain.TenantID, name string, attempts []domain.Attempt, by time.Duration) ([]domain.Outcome, error) {
 	if by != 0 && (by < domain.MinAckTimeout || by > domain.MaxAckTimeout) {
 		return nil, domain.Errorf(domain.CodeInvalidRequest, "by", "it is %s; it must be from %s to %s", by, domain.MinAckTimeout, domain.MaxAckTimeout)

@@ -27,7 +27,8 @@ func (s *step) eventsWanted() int {
 	return wanted
 }
 
-// receiveForInterrupted returns the first receive of a step that an interrupted event of this size may be added to, or nil.
+// receiveForInterrupted returns the first receive of a step that an interrupted event of this size may be added to, or
+// nil.
 func (s *step) receiveForInterrupted(bytes int) *receive {
 	for _, r := range s.served[s.nextServed:] {
 		if r.interruptedWanted() > 0 && r.fits(bytes) {

@@ -101,8 +101,8 @@ func newLedger(partition int, ordered bool, readTo int64) *ledger {
 	}
 }
 
-// openLedger decodes the ledger of a row. It returns an error if the ledger is unreadable. Except for a seek, identify and
-// addRows must follow.
+// openLedger decodes the ledger of a row. It returns an error if the ledger is unreadable. Except for a seek, identify
+// and addRows must follow.
 func openLedger(partition int, row LedgerRow) (*ledger, error) {
 	l := newLedger(partition, row.Group.Ordering == domain.OrderingStream, row.ReadTo)
 	if row.Ledger != nil {

@@ -160,8 +160,8 @@ func (r *ledgerReader) uuid(what string) (id [16]byte) {
 	return id
 }
 
-// decode reads the result of encode into a new ledger, whose leases must then be identified. It fails on anything that it
-// cannot read.
+// decode reads the result of encode into a new ledger, whose leases must then be identified. It fails on anything that
+// it cannot read.
 func (l *ledger) decode(b []byte) error {
 	r := &ledgerReader{rest: b}
 	version := r.bytes("the version", 1)

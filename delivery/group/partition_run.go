@@ -29,9 +29,9 @@ const (
 	maxWaiting    = 1000                 // receives waiting in one group, and answers in one partition
 )
 
-// keepPassed returns how long a readTo that grew without deliveries may stay unsaved, for a tenant with so many groups in
-// use. Most of a thousand groups pass over each event, and would save that hundreds of times a second; so they save 50
-// times.
+// keepPassed returns how long a readTo that grew without deliveries may stay unsaved, for a tenant with so many groups
+// in use. Most of a thousand groups pass over each event, and would save that hundreds of times a second; so they save
+// 50 times.
 func keepPassed(groups int) time.Duration {
 	return max(2*time.Second, time.Duration(groups)*20*time.Millisecond)
 }

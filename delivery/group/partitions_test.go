@@ -194,8 +194,8 @@ func TestAPartitionIsHandedOver(t *testing.T) {
 	}
 }
 
-// What a member had in flight that left, or was silent for too long, is redelivered to another one at once, each event by
-// itself. The attempt counts only for an event that was alone.
+// What a member had in flight that left, or was silent for too long, is redelivered to another one at once, each event
+// by itself. The attempt counts only for an event that was alone.
 func TestEventsOfAGoneMemberAreRedelivered(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"leaves", "dies"} {

@@ -23,8 +23,8 @@ const MaxGroups = 1000
 // the order of their partitions. A transaction that writes related rows, such as a member, holds the group's row so
 // that the group cannot be removed meanwhile.
 
-// storedGroup is the stored form of a group's definition. Fields of a later release, which may run at the same time, are
-// ignored.
+// storedGroup is the stored form of a group's definition. Fields of a later release, which may run at the same time,
+// are ignored.
 type storedGroup struct {
 	Stream      string           `json:"stream,omitempty"`
 	Categories  []string         `json:"categories,omitempty"`

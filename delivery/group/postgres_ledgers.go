@@ -41,9 +41,9 @@ var readReplaysOfOtherStreams = pg.Statement{Name: "manifold_replays_beside", SQ
 	where d.tenant_id = $1::uuid and d.name = $2::text and d.partition = $3::int and d.replay_at is not null and d.stream_id <> all($4::text[])
 	order by d.replay_at, d.position limit $5::bigint`}
 
-// ReplaysOfOtherStreams returns the first limit dead letters of a partition with a requested replay that belong to none of
-// these streams, oldest first. It is for an ordered group in which the first replays, as returned by Ledger, all belong
-// to streams that must wait.
+// ReplaysOfOtherStreams returns the first limit dead letters of a partition with a requested replay that belong to none
+// of these streams, oldest first. It is for an ordered group in which the first replays, as returned by Ledger, all
+// belong to streams that must wait.
 func (s *Postgres) ReplaysOfOtherStreams(ctx context.Context, tenant domain.TenantID, name string, partition int, streams []string, limit int) ([]domain.DeadLetter, error) {
 	var letters []domain.DeadLetter
 	params := append(ledgerParams(tenant, name, partition), pg.TextsParam(streams), pg.Int8Param(int64(limit)))

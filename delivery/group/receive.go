@@ -47,8 +47,9 @@ func (g *Groups) Receive(ctx context.Context, tenant domain.TenantID, name strin
 
 // Poll leases events to a consumer, at most 8 MiB of them or one event. It waits for one if none is due. A member
 // receives events of all its partitions, each partition's in order. If ctx ends before Poll returns, nothing stays
-// leased. If too many receives are waiting, it returns domain.CodeTooManyRequests. Acknowledgements that have begun take
-// effect even if ctx ends. If Poll fails without outcomes, they may have taken effect; repeating them does no harm.
+// leased. If too many receives are waiting, it returns domain.CodeTooManyRequests. Acknowledgements that have begun
+// take effect even if ctx ends. If Poll fails without outcomes, they may have taken effect; repeating them does no
+// harm.
 func (g *Groups) Poll(ctx context.Context, tenant domain.TenantID, name string, wanted Receive) (Received, error) {
 	if wanted.UpTo < 0 {
 		return Received{}, domain.Errorf(domain.CodeInvalidRequest, "upTo", "it is %d; positions begin with 1", wanted.UpTo)

@@ -28,10 +28,10 @@ const (
 )
 
 // sharedReads makes one read of a tenant's log do for many readers, and keeps the last reads in memory. The partitions
-// of a group share all reads of the events that their group selects, and a read is kept, within bounds, until all of them
-// have taken their parts. If many groups are in use, they share reads of all new events. Otherwise 16 partitions would
-// read the log 16 times, and a thousand groups each append a thousand times. Other reads pass through. Methods may be
-// called concurrently.
+// of a group share all reads of the events that their group selects, and a read is kept, within bounds, until all of
+// them have taken their parts. If many groups are in use, they share reads of all new events. Otherwise 16 partitions
+// would read the log 16 times, and a thousand groups each append a thousand times. Other reads pass through. Methods
+// may be called concurrently.
 type sharedReads struct {
 	log    *eventlog.Log
 	groups func() int    // number of the tenant's groups in use
@@ -93,8 +93,8 @@ type readPart struct {
 }
 
 // read returns events of q in order, with the position up to which they are complete, which is at least q.From-1. If
-// there are partitions, it may also return events of others, and events that q does not select by category or type. head
-// is where the caller's log ends.
+// there are partitions, it may also return events of others, and events that q does not select by category or type.
+// head is where the caller's log ends.
 func (r *sharedReads) read(ctx context.Context, tenant domain.TenantID, q domain.LogQuery, partition, partitions int, head int64) (slice domain.LogSlice, upTo int64, err error) {
 	wide := q
 	switch {
@@ -169,8 +169,8 @@ func completeTo(events []domain.Event, q domain.LogQuery) int64 {
 	return q.To
 }
 
-// findOrAdd returns an existing read that has the first position of q for a partition, or a new one. If mine is set, the
-// caller must make the new read. The partition has taken everything before the position taken.
+// findOrAdd returns an existing read that has the first position of q for a partition, or a new one. If mine is set,
+// the caller must make the new read. The partition has taken everything before the position taken.
 func (r *sharedReads) findOrAdd(kind readKind, q domain.LogQuery, partition int, taken int64) (read *sharedRead, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// A partition that lags finds its part of a shared read after the parts of the others were taken and dropped, even if its
-// own part is empty. Only a partition whose part was dropped reads again.
+// A partition that lags finds its part of a shared read after the parts of the others were taken and dropped, even if
+// its own part is empty. Only a partition whose part was dropped reads again.
 func TestSharedReadsKeepPartsForPartitionsBehind(t *testing.T) {
 	t.Parallel()
 	const events, partitions = 60, 3

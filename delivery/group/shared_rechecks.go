@@ -11,9 +11,9 @@ import (
 // shareRechecksFor is how old the revisions may be with which a partition rechecks its ledger.
 const shareRechecksFor = lookAgain / 2
 
-// sharedRechecks reads the revisions of a tenant's ledgers once for all partitions that recheck theirs at about the same
-// time. Otherwise a thousand groups whose consumers wait would read hundreds of unchanged ledgers a second. Methods may
-// be called concurrently.
+// sharedRechecks reads the revisions of a tenant's ledgers once for all partitions that recheck theirs at about the
+// same time. Otherwise a thousand groups whose consumers wait would read hundreds of unchanged ledgers a second.
+// Methods may be called concurrently.
 type sharedRechecks struct {
 	store  *Postgres
 	tenant domain.TenantID

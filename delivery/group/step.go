@@ -228,8 +228,8 @@ func (s *step) serve(ctx context.Context, now, begin int64) error {
 }
 
 // verify reports whether every receive without events has been checked against this partition's newest ledger at least
-// once. After that, changes wake the receive. newest says that this try was such a check: the ledger was read for it, or
-// saved after it, which fails unless the ledger is the newest. A top-up receive may use the known ledger.
+// once. After that, changes wake the receive. newest says that this try was such a check: the ledger was read for it,
+// or saved after it, which fails unless the ledger is the newest. A top-up receive may use the known ledger.
 func (s *step) verify(newest bool) bool {
 	for _, r := range s.receives {
 		if len(r.deliveries) > 0 || r.topUpBytes > 0 || slices.Contains(r.verified, s.p) {

@@ -23,10 +23,10 @@ type Definition struct {
 	// document is stored. Each tenant's own projection of this name takes precedence over the shared one. If there is
 	// none, nothing happens. A live projection stores nothing, so it cannot be named.
 	Projection string
-	// AsOfEvent gives the documents as of their own event, instead of the current ones, which may include later events. It
-	// needs a projection in expressions whose key is the stream's name, as it is without a key. If a document cannot be folded again
-	// because events of its stream were removed, or because the stream is too long for one request, the event is retried,
-	// and becomes a dead letter with the reason.
+	// AsOfEvent gives the documents as of their own event, instead of the current ones, which may include later events.
+	// It needs a projection in expressions whose key is the stream's name, as it is without a key. If a document cannot
+	// be folded again because events of its stream were removed, or because the stream is too long for one request, the
+	// event is retried, and becomes a dead letter with the reason.
 	AsOfEvent  bool
 	Categories []string     // only without Projection; none: all
 	Types      []string     // none: all

@@ -54,7 +54,8 @@ type touched struct {
 	deliveries []*sharedDelivery
 }
 
-// sharedDelivery is a delivery in progress. It is settled when the changes of all of its event's documents are published.
+// sharedDelivery is a delivery in progress. It is settled when the changes of all of its event's documents are
+// published.
 type sharedDelivery struct {
 	domain.Delivery
 	left   int             // documents whose changes are not published yet

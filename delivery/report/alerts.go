@@ -73,8 +73,8 @@ func (f *findings) begin(kind Kind, name, episode string, data any) error {
 	return nil
 }
 
-// reportAlerts reports which conditions have begun and ended. Each is a row from before its first report until after its
-// last, so neither is missed or repeated. A condition that begins and ends between two looks is not reported.
+// reportAlerts reports which conditions have begun and ended. Each is a row from before its first report until after
+// its last, so neither is missed or repeated. A condition that begins and ends between two looks is not reported.
 func (r *Reporter) reportAlerts(ctx context.Context, tenant domain.TenantID, t *reporting) (bool, error) {
 	alerts, err := r.config.Store.alerts(ctx, tenant)
 	if err != nil {

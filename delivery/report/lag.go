@@ -18,8 +18,8 @@ type cursor struct {
 	group    *domain.GroupDefinition // nil: a projection
 }
 
-// findLag looks for projections and groups whose next event is older than limit; 0: for none. An alert ends when the lag
-// is less than half of that.
+// findLag looks for projections and groups whose next event is older than limit; 0: for none. An alert ends when the
+// lag is less than half of that.
 func (r *Reporter) findLag(ctx context.Context, tenant domain.TenantID, limit time.Duration, f *findings, open map[Kind]map[string]alert) error {
 	f.see(KindProjectionBehind)
 	f.see(KindGroupBehind)
@@ -87,8 +87,8 @@ const (
 	lagBytes  = 1 << 20
 )
 
-// groupLag returns the age of the first event after a group's position that it selects, up to the log's head; 0: there is
-// none; -1: unknown, because no pages are left. A filter is not asked.
+// groupLag returns the age of the first event after a group's position that it selects, up to the log's head; 0: there
+// is none; -1: unknown, because no pages are left. A filter is not asked.
 func (r *Reporter) groupLag(ctx context.Context, tenant domain.TenantID, of cursor, head int64, pages *int) (time.Duration, error) {
 	selected, to := of.group.Selection, head
 	if of.group.To > 0 {

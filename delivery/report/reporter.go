@@ -30,11 +30,12 @@ type Config struct {
 	Quotas func(ctx context.Context, tenant domain.TenantID) ([]domain.QuotaUse, error)
 	// Notice is called when a tenant has, or no longer has, reports. It must return at once. Nil: nothing is called.
 	Notice func(tenant domain.TenantID)
-	// Reported is called for each report that was appended, with its type. It must return at once. Nil: nothing is called.
+	// Reported is called for each report that was appended, with its type. It must return at once. Nil: nothing is
+	// called.
 	Reported func(eventType string)
 	Log      *slog.Logger // nil: none
-	// Busy and Idle are the pauses between two looks at a tenant's rows, if there was something to report or the log has
-	// grown, and otherwise. 0: 2 s and 10 s.
+	// Busy and Idle are the pauses between two looks at a tenant's rows, if there was something to report or the log
+	// has grown, and otherwise. 0: 2 s and 10 s.
 	Busy, Idle time.Duration
 	// Slow is the pause between two looks at lag, webhooks and quotas. 0: 30 s.
 	Slow time.Duration

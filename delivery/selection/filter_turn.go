@@ -8,8 +8,8 @@ import (
 // turnTime is how long a caller may run its filter before others get their turn.
 const turnTime = 5 * time.Millisecond
 
-// FilterTurn is a follower's turn to run its filter or to match a large query, which may take milliseconds per event. The followers of one tenant
-// take turns, so that together they use at most one processor.
+// FilterTurn is a follower's turn to run its filter or to match a large query, which may take milliseconds per event.
+// The followers of one tenant take turns, so that together they use at most one processor.
 type FilterTurn struct {
 	Slot  chan struct{} // shared by the tenant's followers; has one element while one of them has the turn
 	held  bool

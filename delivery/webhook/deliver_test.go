@@ -224,8 +224,8 @@ func TestWebhookIsPaused(t *testing.T) {
 	if w, err := p.webhooks.Pause(t.Context(), tenant, "mail", true); err != nil || !w.Stopped() {
 		t.Fatalf("%v, %+v", err, w)
 	}
-	// A listing from before the pause may still start a consumer, which may send what arrives before it notices the pause.
-	// The next listing begins after it has been started.
+	// A listing from before the pause may still start a consumer, which may send what arrives before it notices the
+	// pause. The next listing begins after it has been started.
 	before := p.listings.Load()
 	p.dispatcher.Notice(tenant)
 	for p.listings.Load() == before {

@@ -143,8 +143,8 @@ func TestSecretsAreEncryptedAtRest(t *testing.T) {
 	reads(plain)
 }
 
-// A process that starts with a key encrypts all secrets with it. One without the key keeps the events of these webhooks for
-// a process that has it, and sends those of others.
+// A process that starts with a key encrypts all secrets with it. One without the key keeps the events of these webhooks
+// for a process that has it, and sends those of others.
 func TestProcessesEncryptSecrets(t *testing.T) {
 	t.Parallel()
 	_, db := tablestest.Open(t)

@@ -19,8 +19,8 @@ import (
 // Lock order: a transaction that locks a webhook and its group locks the webhook's row first. Everything that belongs
 // to a webhook is changed while its row is locked.
 
-// storedWebhook is the stored form of a webhook's definition. Fields of a later release, which may run at the same time,
-// are ignored.
+// storedWebhook is the stored form of a webhook's definition. Fields of a later release, which may run at the same
+// time, are ignored.
 type storedWebhook struct {
 	Stream       string           `json:"stream,omitempty"`
 	Categories   []string         `json:"categories,omitempty"`

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// sign returns a header value with the message's signatures, one for each secret that has not expired. A secret that cannot
-// be decrypted is an error: the receiver may need its signature.
+// sign returns a header value with the message's signatures, one for each secret that has not expired. A secret that
+// cannot be decrypted is an error: the receiver may need its signature.
 func sign(secrets []Secret, id string, at time.Time, body []byte) (string, error) {
 	var header []byte
 	for i := range secrets {

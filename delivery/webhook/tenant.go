@@ -81,8 +81,8 @@ func (w *Webhooks) Consumers(ctx context.Context, id domain.TenantID) ([]consume
 	return consumers, nil
 }
 
-// usable returns the webhooks whose secrets can be decrypted. The others wait, so that no event of theirs fails, until a
-// process has the key.
+// usable returns the webhooks whose secrets can be decrypted. The others wait, so that no event of theirs fails, until
+// a process has the key.
 func (w *Webhooks) usable(id domain.TenantID, found []Webhook) []Webhook {
 	var usable []Webhook
 	for i := range found {

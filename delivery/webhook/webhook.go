@@ -69,8 +69,8 @@ func ParseSecretID(text string) (SecretID, error) {
 // String returns the canonical form of 36 characters.
 func (id SecretID) String() string { return domain.UUID(id).String() }
 
-// Secret signs what a webhook sends. Signing needs it in plain form, so it is stored as it is or encrypted, not hashed. It
-// is shown once.
+// Secret signs what a webhook sends. Signing needs it in plain form, so it is stored as it is or encrypted, not hashed.
+// It is shown once.
 type Secret struct {
 	ID        SecretID
 	Key       []byte    // 32 random bytes; nil if it cannot be decrypted

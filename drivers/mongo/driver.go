@@ -51,8 +51,8 @@
 // descending. The server sorts the tenant's documents for orders by other paths or by several. It also does so for
 // orders by a path at which any document of the collection has a list, because MongoDB cannot sort by an index of
 // lists. The common collection has a wildcard index on everything in documents, from MongoDB 7 on by tenant, unless
-// Config.NoWildcardIndex is set. Its indexes of keys serve pages in the order of one path that a tenant's own projection
-// declares.
+// Config.NoWildcardIndex is set. Its indexes of keys serve pages in the order of one path that a tenant's own
+// projection declares.
 //
 // # Why no transaction is needed
 //

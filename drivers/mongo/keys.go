@@ -16,9 +16,10 @@ import (
 //
 //	{tenant: 1, build: 1, key1: 1, _id: 1}
 //
-// Keys are written with their document, so they always agree. Earlier releases write rows without keys, and so does this
-// one if a row would be too large. All these rows have null in the index of key1. A page by keys looks for such a row in
-// the build. If there is one, the page is read from the documents, as in an order by a path that is not declared.
+// Keys are written with their document, so they always agree. Earlier releases write rows without keys, and so does
+// this one if a row would be too large. All these rows have null in the index of key1. A page by keys looks for such a
+// row in the build. If there is one, the page is read from the documents, as in an order by a path that is not
+// declared.
 
 // maxKeys is the maximum number of paths that a definition declares.
 const maxKeys = 16
@@ -45,8 +46,8 @@ func keyIndexes() []index {
 	return indexes
 }
 
-// indexKeys creates the indexes of keys in the common collection. Keys are used when theirs is ready: without it, a page by
-// keys would read all rows of the build several times.
+// indexKeys creates the indexes of keys in the common collection. Keys are used when theirs is ready: without it, a
+// page by keys would read all rows of the build several times.
 func (d *Driver) indexKeys(ctx context.Context) {
 	indexes := keyIndexes()
 	err := d.createIndexes(ctx, commonCollection, indexes[:1]...)

@@ -100,8 +100,8 @@ func TestRowsHaveKeys(t *testing.T) {
 	}
 }
 
-// A page in the order of a declared path is read by the index of its place, unless an earlier release has saved a document
-// of the build.
+// A page in the order of a declared path is read by the index of its place, unless an earlier release has saved a
+// document of the build.
 func TestPagesAreReadByKeys(t *testing.T) {
 	t.Parallel()
 	url := mongotest.FerretDB(t)
@@ -193,8 +193,8 @@ func TestPagesByKeysReadLittleOnMongoDB(t *testing.T) {
 	}
 }
 
-// The common collection has indexes of keys, and keys are used only if theirs exists. FerretDB has only that of key1, since
-// the others are partial.
+// The common collection has indexes of keys, and keys are used only if theirs exists. FerretDB has only that of key1,
+// since the others are partial.
 func TestOnlyKeysWithAnIndexAreUsed(t *testing.T) {
 	t.Parallel()
 	url := mongotest.FerretDB(t)

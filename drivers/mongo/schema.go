@@ -135,8 +135,8 @@ const (
 	allValuesIndex = "all values"
 )
 
-// indexCommon gives the common collection the indexes of keys, and an index of everything in documents, by tenant if the
-// server can (MongoDB 7). If the latter is not wanted, indexCommon drops it.
+// indexCommon gives the common collection the indexes of keys, and an index of everything in documents, by tenant if
+// the server can (MongoDB 7). If the latter is not wanted, indexCommon drops it.
 func (d *Driver) indexCommon(ctx context.Context) {
 	d.indexKeys(ctx)
 	if d.noWildcardIndex {

@@ -6,13 +6,14 @@
 //	(tenant_id uuid, build bigint, id text collate "C", version bigint, document jsonb, primary key (tenant_id, build, id))
 //
 // Each build of a shared projection has a table named after it, such as "order-summary.12". The builds of tenants' own
-// projections share the table "documents", and the table "document_keys" is their index. A tenant's checkpoint in a build
-// is the row with the empty id: its version is the position, and its document is null.
+// projections share the table "documents", and the table "document_keys" is their index. A tenant's checkpoint in a
+// build is the row with the empty id: its version is the position, and its document is null.
 //
-// Row-level security binds the login everywhere: it is forced on the login's tables, and in a distributed database the role
-// manifold_views owns them. Each statement's tenant is set locally in the transaction that sends the statement. Without a
-// tenant, no document can be read or written; only checkpoints can be read. The only way to see every tenant's documents is
-// a public view ("order-summary"), which the role manifold_views owns. A distributed database has none.
+// Row-level security binds the login everywhere: it is forced on the login's tables, and in a distributed database the
+// role manifold_views owns them. Each statement's tenant is set locally in the transaction that sends the statement.
+// Without a tenant, no document can be read or written; only checkpoints can be read. The only way to see every
+// tenant's documents is a public view ("order-summary"), which the role manifold_views owns. A distributed database has
+// none.
 package postgres
 
 import (
@@ -47,8 +48,8 @@ type Config struct {
 	QueryConns   int           // 0: 4
 	QueryTimeout time.Duration // time limit of a query; 0: 10 s
 
-	// Replicas are the URLs of streaming replicas that may answer queries, each with one host and the same login. Each has
-	// MaxConns connections.
+	// Replicas are the URLs of streaming replicas that may answer queries, each with one host and the same login. Each
+	// has MaxConns connections.
 	Replicas   []string
 	ReplicaLag time.Duration // how far a replica may be behind to be read; 0: 5 s
 }

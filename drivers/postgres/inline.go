@@ -29,8 +29,8 @@ func (d *Driver) detectLog(ctx context.Context) error {
 		schema+".lost_attempt()", appRole).Scan(&d.withLog)
 }
 
-// detectCluster determines whether the log's database is this one and distributed. If so, it replaces the pool by one with
-// other settings.
+// detectCluster determines whether the log's database is this one and distributed. If so, it replaces the pool by one
+// with other settings.
 func (d *Driver) detectCluster(ctx context.Context, config Config, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
 	var err error
 	if d.distributed, err = migrations.IsDistributed(ctx, pool); err != nil || !d.distributed {
@@ -50,8 +50,8 @@ func (d *Driver) detectCluster(ctx context.Context, config Config, pool *pgxpool
 	return other, nil
 }
 
-// Node returns the node of a cluster with a tenant's documents, or -1 if that is not known yet; false: the database is not
-// distributed. It does not wait for the database.
+// Node returns the node of a cluster with a tenant's documents, or -1 if that is not known yet; false: the database is
+// not distributed. It does not wait for the database.
 func (d *Driver) Node(tenant domain.TenantID) (node int32, distributed bool) {
 	return d.nodes.Of(tenant), d.distributed
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/manifold-es/manifold/pg"
 )
 
-// Builds of tenants' own projections share a table, so a path that they declare cannot have an index there. The table of
-// keys has the sort key of each document at each declared path instead:
+// Builds of tenants' own projections share a table, so a path that they declare cannot have an index there. The table
+// of keys has the sort key of each document at each declared path instead:
 //
 //	(tenant_id, build, id, place, key)   place: of the path among build.Indexes, from 1
 //
-// A save writes the keys of its documents, from the documents as they are stored. It also moves the row with place 0 and
-// the empty id, the keys' own checkpoint. Keys are complete as long as that is the build's checkpoint. Where it is not,
-// since an earlier release has saved documents, queries read the documents. Repairs by an earlier release, which do not
-// move the checkpoint, go unnoticed until the document is saved again.
+// A save writes the keys of its documents, from the documents as they are stored. It also moves the row with place 0
+// and the empty id, the keys' own checkpoint. Keys are complete as long as that is the build's checkpoint. Where it is
+// not, since an earlier release has saved documents, queries read the documents. Repairs by an earlier release, which
+// do not move the checkpoint, go unnoticed until the document is saved again.
 
 const keysTable = schema + "." + drivers.KeysTable // needs no quotes
 
@@ -94,9 +94,9 @@ func saveKeys(build domain.Build, key [][]byte, mark []byte, documents []domain.
 	}
 }
 
-// saveKeysSQL writes the keys of stored documents, from rows of places and keys. New documents have none yet. Of others,
-// it writes those that differ: "on conflict" would lock and log the rows of the same keys, too. They are looked up by a
-// subquery that cannot become a join, which might read all of the build's keys for each document.
+// saveKeysSQL writes the keys of stored documents, from rows of places and keys. New documents have none yet. Of
+// others, it writes those that differ: "on conflict" would lock and log the rows of the same keys, too. They are looked
+// up by a subquery that cannot become a join, which might read all of the build's keys for each document.
 func saveKeysSQL(rows string, isNew bool) string {
 	sql := `insert into ` + keysTable + ` as k (tenant_id, build, id, place, key)
 			select d.tenant_id, d.build, d.id, p.place, p.key
@@ -119,14 +119,15 @@ func idsParam(documents []domain.Document) []byte {
 	return pg.TextsParam(ids)
 }
 
-// saveKeysIn is the statement of saveKeys in an append's transaction. There, statements stay prepared, so it is the same
-// one whatever the paths: they are an argument. A path in jsonpath leads, in strict mode, only through objects as well.
+// saveKeysIn is the statement of saveKeys in an append's transaction. There, statements stay prepared, so it is the
+// same one whatever the paths: they are an argument. A path in jsonpath leads, in strict mode, only through objects as
+// well.
 var saveKeysIn = saveKeysSQL(`(
 				select i.place::smallint, `+keyExpression("jsonb_path_query_first(d.document, i.path::jsonpath, '{}', true)")+`
 				from unnest($5::text[]) with ordinality as i (path, place))`, false)
 
-// keysIn returns the statements that write the keys of a batch, and move their checkpoint, in an append's transaction that
-// has saved it.
+// keysIn returns the statements that write the keys of a batch, and move their checkpoint, in an append's transaction
+// that has saved it.
 func keysIn(build domain.Build, key [][]byte, batch drivers.Batch) (statements []domain.Statement) {
 	mark := pg.Int8Param(batch.To)
 	if len(batch.Upserts) > 0 {
@@ -205,13 +206,13 @@ func (q *query) place(path domain.Path) int {
 // document that is read with its neighbours.
 const maxLookups = 10_000
 
-// ifInRange is the condition that the keys in a range find its documents: keys are complete, and there are not too many.
-// Only the database knows.
+// ifInRange is the condition that the keys in a range find its documents: keys are complete, and there are not too
+// many. Only the database knows.
 const ifInRange = "(select usable from range_keys)"
 
 // rangeOf returns the tables that a statement begins with to find documents by the keys in a range, see ifInRange and
-// fromRange. It is the first range that all documents matching the filter are in. ok is false if there is none that keys
-// can find, or if the general index finds the documents. It is called after where.
+// fromRange. It is the first range that all documents matching the filter are in. ok is false if there is none that
+// keys can find, or if the general index finds the documents. It is called after where.
 func (q *query) rangeOf(where domain.Predicate) (tables string, ok bool) {
 	parts, ok := where.(domain.And)
 	if !ok {
@@ -239,15 +240,15 @@ func (q *query) rangeOf(where domain.Predicate) (tables string, ok bool) {
 		" and (select count(*) from in_range) <= " + strconv.Itoa(maxLookups) + " as usable), ", true
 }
 
-// fromRange is fromCondition by the keys in a range: their ids are sorted, and each document is looked up. The caller adds
-// the condition ifInRange, after those that may spare reading the keys.
+// fromRange is fromCondition by the keys in a range: their ids are sorted, and each document is looked up. The caller
+// adds the condition ifInRange, after those that may spare reading the keys.
 func (q *query) fromRange(source, condition string) string {
 	return "from (select id from in_range order by id) k cross join lateral (select version, document " +
 		q.fromCondition(source, condition) + " and id = k.id offset 0) d where true"
 }
 
-// byKeys is the page in an order that begins with the path at a place. It has the slices of a page by an index, read from
-// the keys with one look-up for each document, and one more slice for a build whose keys are not complete.
+// byKeys is the page in an order that begins with the path at a place. It has the slices of a page by an index, read
+// from the keys with one look-up for each document, and one more slice for a build whose keys are not complete.
 func (p *page) byKeys(place int, after *domain.SortKey) string {
 	plain := p.sortedSlice(after, " and not "+ifKeyed)
 	p.from = "from " + keysTable + " k cross join lateral (select version, document " + p.from + " and id = k.id offset 0) d" +

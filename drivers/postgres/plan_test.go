@@ -180,9 +180,9 @@ func TestOwnCheckpointsReadNoDocuments(t *testing.T) {
 	}
 }
 
-// A query for a narrow range of a path that a tenant's own projection declares reads the documents in it, and for a page
-// by id also the next ones that it scans first, without statistics and with them. It reads the keys in the range once, and
-// none if the scan fills the page.
+// A query for a narrow range of a path that a tenant's own projection declares reads the documents in it, and for a
+// page by id also the next ones that it scans first, without statistics and with them. It reads the keys in the range
+// once, and none if the scan fills the page.
 func TestRangesOfOwnProjectionsReadLittle(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -293,8 +293,8 @@ func TestReplicasThatCannotAnswer(t *testing.T) {
 	}
 }
 
-// The table of beacons has no tenant. A database that has it can be distributed and opened, and if it is lost, it is made
-// again with the tables of documents.
+// The table of beacons has no tenant. A database that has it can be distributed and opened, and if it is lost, it is
+// made again with the tables of documents.
 func TestTheTableOfBeacons(t *testing.T) {
 	t.Parallel()
 	pgtest.NotOnCluster(t, "a distributed database has no replicas")

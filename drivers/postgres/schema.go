@@ -249,8 +249,8 @@ func (d *Driver) define(ctx context.Context, name string, do func(tx pgx.Tx) err
 	})
 }
 
-// defineAsOwner runs do as the owner of the tables in a distributed database. Citus connects to the workers as that role.
-// It must not pass the role on itself: it creates objects that others depend on as a superuser.
+// defineAsOwner runs do as the owner of the tables in a distributed database. Citus connects to the workers as that
+// role. It must not pass the role on itself: it creates objects that others depend on as a superuser.
 func (d *Driver) defineAsOwner(ctx context.Context, tx pgx.Tx, do func(tx pgx.Tx) error) error {
 	for _, statement := range []string{"set local citus.propagate_set_commands = 'none'", "set local role " + viewsRole} {
 		if _, err := tx.Exec(ctx, statement); err != nil {
@@ -326,13 +326,13 @@ func (d *Driver) makeTable(ctx context.Context, build domain.Build, more ...stri
 	})
 }
 
-// policies returns the statements that make a table's policies. A login sees the documents of the tenant in the setting;
-// the documents' login also sees all checkpoints, without a tenant.
+// policies returns the statements that make a table's policies. A login sees the documents of the tenant in the
+// setting; the documents' login also sees all checkpoints, without a tenant.
 func (d *Driver) policies() []string {
 	tenant := `nullif(current_setting('manifold.tenant', true), '')::uuid`
 	if !d.distributed { // Citus refuses policies with a subselect
-		// As a subselect it is evaluated once per statement, not once per row. That saves a tenth of an insert's time and
-		// a fifth of a look-up's.
+		// As a subselect it is evaluated once per statement, not once per row. That saves a tenth of an insert's time
+		// and a fifth of a look-up's.
 		tenant = "(select " + tenant + ")"
 	}
 	return []string{
@@ -344,16 +344,16 @@ func (d *Driver) policies() []string {
 // grantToLogin grants the documents' login access to a table that it does not own. Row-level security applies to it.
 const grantToLogin = "grant select, insert, update, delete on %[1]s to session_user"
 
-// ownedTables selects the tables of tenants' rows that the login owns. The table of beacons has no tenant and stays on the
-// coordinator.
+// ownedTables selects the tables of tenants' rows that the login owns. The table of beacons has no tenant and stays on
+// the coordinator.
 const ownedTables = `select '` + schema + `."' || c.relname || '"' from pg_class c
 	where c.relnamespace = to_regnamespace('` + schema + `') and c.relkind = 'r' and c.relowner = (select oid from pg_roles where rolname = session_user)
 		and exists (select from pg_attribute a where a.attrelid = c.oid and a.attname = 'tenant_id' and not a.attisdropped)`
 
 // adoptTables gives the login's tables in a distributed database to the role that owns the views, and distributes those
-// that are on the coordinator, as after a dump was restored there. A login that serves tenants must not own a table whose
-// row-level security is not forced; and with it forced, Citus could neither copy the rows nor move a shard while they
-// change.
+// that are on the coordinator, as after a dump was restored there. A login that serves tenants must not own a table
+// whose row-level security is not forced; and with it forced, Citus could neither copy the rows nor move a shard while
+// they change.
 func (d *Driver) adoptTables(ctx context.Context) error {
 	if !d.distributed {
 		return d.undistribute(ctx)
@@ -407,8 +407,8 @@ func (d *Driver) adoptTable(ctx context.Context, table string) error {
 	})
 }
 
-// undistribute gives the login's tables the row-level security of one PostgreSQL, if they come from the dump of a distributed
-// database. The migrations have changed their owner. Queries create the views that are missing.
+// undistribute gives the login's tables the row-level security of one PostgreSQL, if they come from the dump of a
+// distributed database. The migrations have changed their owner. Queries create the views that are missing.
 func (d *Driver) undistribute(ctx context.Context) error {
 	var foreign string
 	err := d.pool.QueryRow(ctx, `select coalesce(min(oid::regclass::text), '') from pg_class

@@ -9,8 +9,8 @@ import (
 	"github.com/manifold-es/manifold/embedded/pgtest"
 )
 
-// The primary becomes a standby while connections to it stay open, as with a proxy between. A save reports that the database
-// cannot serve, and the connections are replaced by new ones, which lead to the new primary.
+// The primary becomes a standby while connections to it stay open, as with a proxy between. A save reports that the
+// database cannot serve, and the connections are replaced by new ones, which lead to the new primary.
 func TestStandbysConnectionsAreGivenUp(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

@@ -17,8 +17,8 @@ import (
 // SwapTable points the projection's view at the build, and at the overrides' builds for their tenants. "create or
 // replace" keeps the privileges that were granted on it. A view that is already correct is left alone, so that nobody
 // waits for it. SwapTable recognizes it by its comment, which identifies the overrides, and by its dependencies. In a
-// distributed database it drops the view that an earlier release or a dump has left (see PublicNames), unless other views
-// depend on it, or it has another owner.
+// distributed database it drops the view that an earlier release or a dump has left (see PublicNames), unless other
+// views depend on it, or it has another owner.
 func (d *Driver) SwapTable(ctx context.Context, build domain.Build, overrides []drivers.Override) error {
 	return dialect.SwapTable(build, overrides, func(view relational.View) error {
 		err := d.defineShortly(ctx, relational.SwapPatience, view.Name, func(tx pgx.Tx) error { return d.swapView(ctx, tx, build, view) })

@@ -14,8 +14,8 @@
 //	primary key clustered (tenant_id, build, id_bytes)
 //
 // Each build of a shared projection has a table named after it, such as "order-summary.12". The builds of tenants' own
-// projections share the table "documents", and the table "document_keys" is their index: see keys.go. A tenant's checkpoint in a build is the row with the empty id: its version
-// is the position, and its document is null.
+// projections share the table "documents", and the table "document_keys" is their index: see keys.go. A tenant's
+// checkpoint in a build is the row with the empty id: its version is the position, and its document is null.
 //
 // The key holds ids as bytes because SQL Server ignores blanks at the end of a text, whatever its collation: "a" and "a
 // " would be one key. It also pads the shorter of two binary values with 0x00, but no id contains that byte.

@@ -13,18 +13,18 @@ import (
 	"github.com/manifold-es/manifold/drivers"
 )
 
-// Builds of tenants' own projections share a table, so a path that they declare cannot have a key column there. The table
-// of keys has the sort key of each document at each declared path instead:
+// Builds of tenants' own projections share a table, so a path that they declare cannot have a key column there. The
+// table of keys has the sort key of each document at each declared path instead:
 //
 //	(tenant_id, build, id_bytes, place, sort_key)   place: of the path among build.Indexes, from 1
 //
-// A save writes the keys of the documents that it writes. It also moves the row with place 0 and the empty id, the keys'
-// own checkpoint. Keys are complete as long as that is the build's checkpoint. Where it is not, since an earlier release
-// has saved documents, queries read the documents. Repairs by an earlier release, which do not move the checkpoint, go
-// unnoticed until the document is saved again.
+// A save writes the keys of the documents that it writes. It also moves the row with place 0 and the empty id, the
+// keys' own checkpoint. Keys are complete as long as that is the build's checkpoint. Where it is not, since an earlier
+// release has saved documents, queries read the documents. Repairs by an earlier release, which do not move the
+// checkpoint, go unnoticed until the document is saved again.
 //
-// Batches first ask whether the keys can be used, so that no work is done in vain. The statement that reads documents by
-// keys asks again, in its own snapshot: keys that are no longer complete do not become complete again.
+// Batches first ask whether the keys can be used, so that no work is done in vain. The statement that reads documents
+// by keys asks again, in its own snapshot: keys that are no longer complete do not become complete again.
 
 var keysTable = dialect.InSchema(drivers.KeysTable)
 
@@ -154,9 +154,9 @@ type byKeys struct {
 
 func (w byKeys) ranged() bool { return w.atMost > 0 }
 
-// maxLookups is how many documents are looked up by the keys in a range. Each takes more than a document that is read with
-// its neighbors.
-// Before keys in the page's order, which may soon fill the page, a range of a tenth is worth the attempt.
+// maxLookups is how many documents are looked up by the keys in a range. Each takes more than a document that is read
+// with its neighbors. Before keys in the page's order, which may soon fill the page, a range of a tenth is worth the
+// attempt.
 const (
 	maxLookups    = 10_000
 	narrowLookups = maxLookups / 10
@@ -169,8 +169,8 @@ const (
 	keysTooMany    = -1
 )
 
-// waysByKeys returns the ways to find a page by keys, the best first. Keys in the page's order are read until the page is
-// full, so few documents that equal something, or are in a narrow range, are better found and sorted.
+// waysByKeys returns the ways to find a page by keys, the best first. Keys in the page's order are read until the page
+// is full, so few documents that equal something, or are in a narrow range, are better found and sorted.
 func (t table) waysByKeys(predicate domain.Predicate, order []domain.Order) []byKeys {
 	if !t.keyed() {
 		return nil
@@ -214,7 +214,8 @@ func conjunction(predicate domain.Predicate) []domain.Predicate {
 	return []domain.Predicate{predicate}
 }
 
-// narrowed returns the path of a predicate that narrowing may narrow, and whether it asks for values and not for a range.
+// narrowed returns the path of a predicate that narrowing may narrow, and whether it asks for values and not for a
+// range.
 func narrowed(predicate domain.Predicate) (path domain.Path, equal bool) {
 	switch p := predicate.(type) {
 	case domain.Compare:
@@ -303,8 +304,8 @@ type keyedRow struct {
 	count    int64
 }
 
-// findByKeys runs the statements of the ways in turn until the keys of one can be used. It reads documents of up to about
-// maxBytes, if that is not 0. ok is false if the keys of none can be used.
+// findByKeys runs the statements of the ways in turn until the keys of one can be used. It reads documents of up to
+// about maxBytes, if that is not 0. ok is false if the keys of none can be used.
 func findByKeys(ctx context.Context, d *Driver, ways []byKeys, maxBytes int, build func(way byKeys) (statement, error), scan func(rows *sql.Rows) (keyedRow, error)) (found []keyedRow, ok bool, err error) {
 	for _, way := range ways {
 		statement, err := build(way)

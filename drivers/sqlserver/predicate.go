@@ -298,8 +298,8 @@ func (q *query) compareBool(p domain.Compare) string {
 	return never
 }
 
-// narrowing returns what must hold for the key column of a predicate's path if the predicate is true. It is empty if there
-// is no column, or if the predicate is true for too many keys.
+// narrowing returns what must hold for the key column of a predicate's path if the predicate is true. It is empty if
+// there is no column, or if the predicate is true for too many keys.
 func (q *query) narrowing(predicate domain.Predicate) string {
 	path, _ := narrowed(predicate)
 	column, ok := q.keyColumn(path)

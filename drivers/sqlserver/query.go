@@ -167,8 +167,8 @@ func (q *query) page(request domain.DocumentQuery) (string, error) {
 		"order by " + order + "o.id_bytes\n" + orderedRecompile, nil
 }
 
-// pageConditions returns the conditions on the documents of all pages, and without an order on their ids. way is how they
-// are found, if by keys.
+// pageConditions returns the conditions on the documents of all pages, and without an order on their ids. way is how
+// they are found, if by keys.
 func (q *query) pageConditions(request domain.DocumentQuery, way byKeys) (string, error) {
 	after := "0x" // the checkpoint's id
 	if len(request.Order) == 0 && request.After != nil {
@@ -209,8 +209,8 @@ func (q *query) pageIDs(request domain.DocumentQuery, conditions string) (ids, o
 		"where " + conditions + "\norder by " + inner + ", " + q.idColumn + "\n", outer + ", "
 }
 
-// descending builds the ids of the page that descends by one key column. Documents that can be ordered are read from the
-// descending index. The others, which come last, are read separately by their ids.
+// descending builds the ids of the page that descends by one key column. Documents that can be ordered are read from
+// the descending index. The others, which come last, are read separately by their ids.
 func (q *query) descending(request domain.DocumentQuery, column, conditions string) string {
 	part := func(last, condition, order string) string {
 		return "select s.id_bytes, s.s0, s.s1 from (\nselect top (@limit) " + q.idColumn + ", " + last + " as s0, " + column + " as s1\nfrom " + q.source + q.sources.String() +

@@ -165,8 +165,8 @@ func (c *cluster) drop(ctx context.Context, database string) error {
 }
 
 // PretendDistributed makes a single server's database look distributed to Manifold, for tests of its checks: it has the
-// catalog pg_dist_partition with all tables of the schema manifold but the local ones, and the setting that every session
-// needs. Distributing a table only adds it to the catalog. A database on a cluster stays as it is.
+// catalog pg_dist_partition with all tables of the schema manifold but the local ones, and the setting that every
+// session needs. Distributing a table only adds it to the catalog. A database on a cluster stays as it is.
 func PretendDistributed(t testing.TB, db DB) {
 	t.Helper()
 	if db.Distributed() {

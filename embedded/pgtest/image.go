@@ -29,7 +29,8 @@ const templateName = "template"
 const imageLife = 24 * time.Hour
 
 // startMigrated starts a server with Manifold's roles and the template. initdb and the migrations take three seconds of
-// a processor, so the server's folder is extracted from an image in the user's cache, which the first test binary makes.
+// a processor, so the server's folder is extracted from an image in the user's cache, which the first test binary
+// makes.
 func startMigrated(cfg embedded.Config) (*embedded.Server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()

@@ -27,8 +27,8 @@ type Worker struct {
 	programs    string // the folder of PostgreSQL's programs
 }
 
-// Workers returns the workers of the database's cluster, for a test that kills some. Such a test must not be parallel. It
-// is skipped unless MANIFOLD_TEST_CITUS_KILL is set.
+// Workers returns the workers of the database's cluster, for a test that kills some. Such a test must not be parallel.
+// It is skipped unless MANIFOLD_TEST_CITUS_KILL is set.
 func (db DB) Workers(t testing.TB) (workers []Worker) {
 	t.Helper()
 	if !db.Distributed() || os.Getenv(killVariable) == "" {
@@ -65,8 +65,8 @@ func (w Worker) Kill(t testing.TB) {
 	}
 }
 
-// Hang stops all processes of the worker's server until resume is called, or the test ends. Meanwhile its connections stay
-// open, and nothing is answered.
+// Hang stops all processes of the worker's server until resume is called, or the test ends. Meanwhile its connections
+// stay open, and nothing is answered.
 func (w Worker) Hang(t testing.TB) (resume func()) {
 	t.Helper()
 	server := w.process(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/manifold-es/manifold/tables/tablestest"
 )
 
-// BenchmarkErasure erases two people in a sealed log: one with 100,000 of its events, and one with ten. A projection has
-// a document for each stream of 100 events. Meanwhile a client of the same tenant appends an event every 10 ms. The
+// BenchmarkErasure erases two people in a sealed log: one with 100,000 of its events, and one with ten. A projection
+// has a document for each stream of 100 events. Meanwhile a client of the same tenant appends an event every 10 ms. The
 // erasures do not wait for what began before, which takes a minute or two. The memory is this process's heap.
 func BenchmarkErasure(b *testing.B) {
 	for _, size := range []int{1_000_000, 3_000_000} {

@@ -99,7 +99,8 @@ func TestNothingIsLeftInOtherDatabases(t *testing.T) {
 			again(own, rebuild.Request{}, domain.RebuildSwapped)
 			again(moved, rebuild.Request{Database: "default"}, domain.RebuildSwapped)
 			waiting := again(own, rebuild.Request{RebuildOptions: domain.RebuildOptions{Manual: true}}, domain.RebuildAwaitingApproval)
-			// Two builds of all, three of own, of which one awaits approval, and the one from which moved was moved away.
+			// Two builds of all, three of own, of which one awaits approval, and the one from which moved was moved
+			// away.
 			if n := len(with(secret)); n < 6 { // with keys of documents, there are more rows
 				t.Fatalf("before the erasure %d rows have the person's data: %s", n, rows())
 			}

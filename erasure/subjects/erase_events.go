@@ -89,8 +89,8 @@ func (j *job) eraseChanges(ctx context.Context, events []domain.Event) (done boo
 	return true, nil
 }
 
-// eraseStream erases all events of a stream up to a position, as what the service has made. done is false if the turn is
-// over; it has erased some events then.
+// eraseStream erases all events of a stream up to a position, as what the service has made. done is false if the turn
+// is over; it has erased some events then.
 func (j *job) eraseStream(ctx context.Context, stream string, upTo int64) (done bool, err error) {
 	if err := j.readUnfinished(ctx); err != nil {
 		return false, err
@@ -297,7 +297,8 @@ func (j *job) eraseCausedBy(ctx context.Context, page []eventlog.ErasedEvent) (d
 	}
 }
 
-// eraseCaused erases reports, and all changes of the documents that some of them show. done is false if the turn is over.
+// eraseCaused erases reports, and all changes of the documents that some of them show. done is false if the turn is
+// over.
 func (j *job) eraseCaused(ctx context.Context, caused []eventlog.Caused) (done bool, err error) {
 	var reports []int64
 	for _, event := range caused {

@@ -315,8 +315,8 @@ func (j *job) forget(ctx context.Context) (done bool, err error) {
 	return true, nil
 }
 
-// addRows counts the rows that an owner has changed, also if it has failed since. A repetition finds only new ones, so it
-// saves the counts with an error.
+// addRows counts the rows that an owner has changed, also if it has failed since. A repetition finds only new ones, so
+// it saves the counts with an error.
 func (j *job) addRows(ctx context.Context, owner *Owner, changed int64, err error) error {
 	if changed > 0 {
 		if j.e.Counts.Rows == nil {

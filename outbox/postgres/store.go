@@ -97,8 +97,8 @@ func (s *Store) Claim(ctx context.Context, limit int, lease time.Duration) (outb
 	return claim, nil
 }
 
-// Settle implements outbox.Store. It is one transaction. First it locks the rows in their order. If the claim's lease has
-// ended, another drainer may settle the same rows, and with locks in another order each could wait for the other.
+// Settle implements outbox.Store. It is one transaction. First it locks the rows in their order. If the claim's lease
+// has ended, another drainer may settle the same rows, and with locks in another order each could wait for the other.
 func (s *Store) Settle(ctx context.Context, claim outbox.Claim, outcome outbox.Outcome, keep bool) error {
 	batch := &pgx.Batch{}
 	claimed := make([]string, len(claim.Rows))

@@ -8,8 +8,8 @@
 //	err = tx.Commit()
 //
 // The event exists if and only if the transaction is committed. SQLite has one writer at a time, so rows are in the
-// order of the transactions. While a producer writes, a drainer waits for as long as its connection's busy timeout says,
-// and then tries again later: set one of some seconds, and use write-ahead logging.
+// order of the transactions. While a producer writes, a drainer waits for as long as its connection's busy timeout
+// says, and then tries again later: set one of some seconds, and use write-ahead logging.
 package sqlite
 
 import (

@@ -30,7 +30,8 @@ func (t Table) Open(db *sql.DB) (*Store, error) {
 	}
 	return &Store{
 		db: db,
-		// One statement, so that no other writer comes between. A stream with a row that is leased or rests is left out.
+		// One statement, so that no other writer comes between. A stream with a row that is leased or rests is left
+		// out.
 		claim: `
 			update ` + name + ` set claim = ?1, due_at = ?2 where sequence in (
 				select o.sequence from ` + name + ` as o

@@ -149,7 +149,8 @@ func WithDefaults(d domain.Definition) domain.Definition {
 }
 
 // SameDefinition reports whether two definitions mean the same, so that replacing one with the other changes nothing.
-// It ignores explicit defaults, the order of categories and of a query's parts, and the formatting of the initial document.
+// It ignores explicit defaults, the order of categories and of a query's parts, and the formatting of the initial
+// document.
 func SameDefinition(a, b domain.Definition) bool {
 	a, b = WithDefaults(a), WithDefaults(b)
 	return a.Name == b.Name && a.Database == b.Database && a.Aggregate == b.Aggregate && a.Key == b.Key && a.Handler == b.Handler &&

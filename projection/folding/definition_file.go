@@ -85,10 +85,10 @@ func ReadDefinitions(folder string) ([]DefinitionFile, error) {
 	return projections, err
 }
 
-// ReadFolder reads the definitions in a folder, one per file: the files that end in .yaml, .yml or .json, ordered by name.
-// Files with a category define aggregates, the others projections. It skips files that end in .test.yaml, .test.yml or
-// .test.json, which contain examples. It returns all errors at once, each a *FileError. Two files that define a projection
-// of the same name, or an aggregate of the same category, are an error as well.
+// ReadFolder reads the definitions in a folder, one per file: the files that end in .yaml, .yml or .json, ordered by
+// name. Files with a category define aggregates, the others projections. It skips files that end in .test.yaml,
+// .test.yml or .test.json, which contain examples. It returns all errors at once, each a *FileError. Two files that
+// define a projection of the same name, or an aggregate of the same category, are an error as well.
 func ReadFolder(folder string) (projections []DefinitionFile, aggregates []AggregateFile, err error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {

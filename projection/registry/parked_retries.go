@@ -29,8 +29,9 @@ func (s *Registry) DueParked(ctx context.Context, limit int) ([]ParkedBuild, err
 		where d.retry_at <= now() order by d.tenant_id, d.owner, d.name, d.build limit $1`, limit)
 }
 
-// ClaimParked returns the ids of the first limit parked documents of a build whose automatic replay is due, and sets the
-// next one by the schedule. So no other process replays them now, and one that cannot be replayed waits longer each time.
+// ClaimParked returns the ids of the first limit parked documents of a build whose automatic replay is due, and sets
+// the next one by the schedule. So no other process replays them now, and one that cannot be replayed waits longer each
+// time.
 func (s *Registry) ClaimParked(ctx context.Context, b ParkedBuild, schedule domain.RetrySchedule, limit int) (documents []string, err error) {
 	schedule = schedule.Jittered()
 	err = pg.Under(ctx, s.db.App, b.Tenant, func(tx pgx.Tx) error {

@@ -202,9 +202,9 @@ const (
 	deadlockPause = 100 * time.Millisecond
 )
 
-// changeProjection runs do in a transaction under the projection's owner, and notifies every process after the commit. If
-// the database rolls the transaction back because of a deadlock, it runs do again. On a cluster, concurrent changes of
-// one row of a reference table can deadlock, since each locks the row on several nodes.
+// changeProjection runs do in a transaction under the projection's owner, and notifies every process after the commit.
+// If the database rolls the transaction back because of a deadlock, it runs do again. On a cluster, concurrent changes
+// of one row of a reference table can deadlock, since each locks the row on several nodes.
 func (s *Registry) changeProjection(ctx context.Context, id domain.ProjectionID, do func(pgx.Tx) error) error {
 	var err error
 	for attempt := range deadlockAttempts {

@@ -31,7 +31,8 @@ func (s *Registry) UnreportedBuilds(ctx context.Context, tenant domain.TenantID,
 		where d.tenant_id = $1 and d.parked_at >= $2 and not d.reported`, tenant, since)
 }
 
-// UnreportedParked returns the first limit of these documents of a build, ordered by the time at which they were parked.
+// UnreportedParked returns the first limit of these documents of a build, ordered by the time at which they were
+// parked.
 func (s *Registry) UnreportedParked(ctx context.Context, b ParkedBuild, since time.Time, limit int) ([]domain.ParkedDocument, error) {
 	return pg.SelectUnder(ctx, s.db.App, b.Tenant, "list parked documents without a report", scanParked, "select "+parkedColumns+` from parked_documents d
 		where d.tenant_id = $1 and d.owner = $2 and d.name = $3 and d.build = $4 and d.parked_at >= $5 and not d.reported

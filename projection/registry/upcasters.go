@@ -107,8 +107,8 @@ func (s *Registry) Upcaster(ctx context.Context, owner domain.TenantID, eventTyp
 type InTransaction func(tx pgx.Tx) error
 
 // PutUpcaster stores an upcaster and replaces its owner's previous one for the same type and version. It returns the
-// stored upcaster and the previous one, or nil if there was none. If the expression is the same, nothing changes. All of
-// also happens in the same transaction, in either case, and again if that is repeated after a deadlock.
+// stored upcaster and the previous one, or nil if there was none. If the expression is the same, nothing changes. All
+// of also happens in the same transaction, in either case, and again if that is repeated after a deadlock.
 func (s *Registry) PutUpcaster(ctx context.Context, upcaster domain.Upcaster, also ...InTransaction) (kept domain.Upcaster, before *domain.Upcaster, err error) {
 	err = s.changeUpcasters(ctx, upcaster.Owner, func(tx pgx.Tx, next int64) (changed bool, err error) {
 		before = nil // an earlier attempt may have seen one

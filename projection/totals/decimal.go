@@ -8,8 +8,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// decimal is an exact sum of numbers, digits × 10^-scale. The zero decimal is 0. Doubles count as their shortest decimal
-// form, which has its digits between 10^308 and 10^-340, so a decimal has some hundred digits at most.
+// decimal is an exact sum of numbers, digits × 10^-scale. The zero decimal is 0. Doubles count as their shortest
+// decimal form, which has its digits between 10^308 and 10^-340, so a decimal has some hundred digits at most.
 type decimal struct {
 	digits big.Int
 	scale  int // at least 0

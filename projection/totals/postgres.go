@@ -47,8 +47,9 @@ func (s *Postgres) states(ctx context.Context, name string) (map[domain.TenantID
 	return all, err
 }
 
-// save replaces a tenant's totals of a projection, and adds its own time to the state's. It returns false and changes nothing if they no longer have the
-// revision before the given state's, because another process has saved, or if the tenant is being erased.
+// save replaces a tenant's totals of a projection, and adds its own time to the state's. It returns false and changes
+// nothing if they no longer have the revision before the given state's, because another process has saved, or if the
+// tenant is being erased.
 func (s *Postgres) save(ctx context.Context, tenant domain.TenantID, name string, now state, sums *tally) (saved bool, err error) {
 	start := time.Now()
 	var keys, fields, totals []string

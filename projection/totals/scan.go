@@ -16,8 +16,8 @@ type scanID struct {
 }
 
 // scan reads all of a tenant's documents of a projection, in the order of their ids, over several turns. Documents may
-// change meanwhile. Each document that exists throughout is on one page, so it is counted once, in its state at some moment
-// of the scan. A checkpoint that moves meanwhile makes the next look scan again.
+// change meanwhile. Each document that exists throughout is on one page, so it is counted once, in its state at some
+// moment of the scan. A checkpoint that moves meanwhile makes the next look scan again.
 type scan struct {
 	scanID
 	build domain.Build

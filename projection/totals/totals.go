@@ -21,11 +21,11 @@ type Config struct {
 	Drivers  map[string]drivers.Driver
 	Owns     func(domain.TenantID) bool // whether this process computes the tenant's totals
 	Every    time.Duration              // the pause between two looks for changed documents; 0: 10 s
-	// Refresh is the age at which totals are computed again although no checkpoint has moved: a parked document that was
-	// replayed changes without it. 0: an hour.
+	// Refresh is the age at which totals are computed again although no checkpoint has moved: a parked document that
+	// was replayed changes without it. 0: an hour.
 	Refresh time.Duration
-	// Share is how much of the time a tenant's documents of a projection may be read. The next scan begins when the time
-	// that the last one took is at most this share of the time since it began. 0: 0.05.
+	// Share is how much of the time a tenant's documents of a projection may be read. The next scan begins when the
+	// time that the last one took is at most this share of the time since it began. 0: 0.05.
 	Share float64
 	Log   *slog.Logger // nil: none
 }

@@ -276,7 +276,8 @@ func TestGoTypesOfAnExtendedDefinitionAreFinite(t *testing.T) {
 	}
 }
 
-// TypeScript's compiler refuses an unnamed optional element that contains the tuple's own type in another tuple or list.
+// TypeScript's compiler refuses an unnamed optional element that contains the tuple's own type in another tuple or
+// list.
 func TestElementsOfRecursiveTuplesHaveNames(t *testing.T) {
 	t.Parallel()
 	const own, end = `{"$ref": "#"}`, `, "items": false}`

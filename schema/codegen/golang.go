@@ -13,8 +13,8 @@ import (
 	"unicode"
 )
 
-// Go returns a file of a package with a type for each given version, and a constant for each event type. Its struct tags
-// need Go 1.24.
+// Go returns a file of a package with a type for each given version, and a constant for each event type. Its struct
+// tags need Go 1.24.
 //
 //   - An optional or nullable value is a pointer, unless nil is a value of its type already.
 //   - Alternatives of different types are a json.RawMessage, with a comment that names them.
@@ -146,8 +146,8 @@ func (g *goFile) target(s *shape) (inner *shape, nullable bool) {
 	return inner, nullable || more
 }
 
-// merge turns an intersection into one shape: an object with the fields of all parts. The shape is a union, written as a
-// json.RawMessage, if Go has no type for it.
+// merge turns an intersection into one shape: an object with the fields of all parts. The shape is a union, written as
+// a json.RawMessage, if Go has no type for it.
 func (g *goFile) merge(s *shape) *shape {
 	if known := g.merged[s]; known != nil {
 		return known

@@ -212,10 +212,10 @@ func typeScriptTuple(s *shape, indent string) string {
 	return "[" + strings.Join(texts, ", ") + "]"
 }
 
-// needsNames reports whether the elements of a tuple must have names. The compiler resolves an array or a tuple within an
-// optional element or a rest at once, and refuses a type that contains itself there. It resolves it later if the element
-// has a name, or if an element is itself a type that may contain the tuple. In the latter case, a named rest would be
-// refused.
+// needsNames reports whether the elements of a tuple must have names. The compiler resolves an array or a tuple within
+// an optional element or a rest at once, and refuses a type that contains itself there. It resolves it later if the
+// element has a name, or if an element is itself a type that may contain the tuple. In the latter case, a named rest
+// would be refused.
 func needsNames(s *shape) bool {
 	if isAlias(s.rest) || slices.ContainsFunc(s.parts, isAlias) {
 		return false

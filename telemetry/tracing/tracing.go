@@ -1,12 +1,12 @@
 // Package tracing records the service's own work as OpenTelemetry spans. A Tracer begins them: Request for a request of
 // the API, Within for a part of it, Continue and Record for what an event causes later.
 //
-// A trace leaves the request with its events: each keeps a traceparent in its metadata, and Of reads it again. So only a
-// request starts a trace, and its sampling decides about everything that follows. A nil Tracer, and a nil Span, record
-// nothing and allocate nothing.
+// A trace leaves the request with its events: each keeps a traceparent in its metadata, and Of reads it again. So only
+// a request starts a trace, and its sampling decides about everything that follows. A nil Tracer, and a nil Span,
+// record nothing and allocate nothing.
 //
-// Spans contain names, numbers and codes. They never contain events' data, keys, or the texts of errors, which may quote
-// either.
+// Spans contain names, numbers and codes. They never contain events' data, keys, or the texts of errors, which may
+// quote either.
 package tracing
 
 import (
@@ -86,8 +86,9 @@ func (t *Tracer) Continue(ctx context.Context, parent trace.SpanContext, kind tr
 	return ctx, &Span{span}
 }
 
-// Record begins a span for work on several requests or events together, which began at the given time. It belongs to the
-// first sampled trace context, and links to the other ones, at most MaxLinks. Record returns nil if none is sampled.
+// Record begins a span for work on several requests or events together, which began at the given time. It belongs to
+// the first sampled trace context, and links to the other ones, at most MaxLinks. Record returns nil if none is
+// sampled.
 func (t *Tracer) Record(of []trace.SpanContext, began time.Time, name string, attributes ...attribute.KeyValue) *Span {
 	if t == nil {
 		return nil

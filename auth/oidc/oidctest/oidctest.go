@@ -1,6 +1,6 @@
 // Package oidctest is an OpenID Connect provider for tests. Start starts one on this machine. It publishes keys, issues
-// tokens with any claims, and signs users in by authorization code with PKCE and by the device flow. Tests rotate its keys
-// and take it down.
+// tokens with any claims, and signs users in by authorization code with PKCE and by the device flow. Tests rotate its
+// keys and take it down.
 package oidctest
 
 import (
@@ -135,8 +135,8 @@ func SignText(t testing.TB, key jose.JSONWebKey, header map[jose.HeaderKey]any, 
 	return text
 }
 
-// Token returns a token that is valid for an hour, for the audience "manifold", with more claims. A claim that is nil is
-// left out.
+// Token returns a token that is valid for an hour, for the audience "manifold", with more claims. A claim that is nil
+// is left out.
 func (p *Provider) Token(more Claims) string {
 	p.t.Helper()
 	return Sign(p.t, p.Key(), map[jose.HeaderKey]any{"typ": "JWT"}, p.Claims(more))

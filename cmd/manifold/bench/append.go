@@ -182,8 +182,8 @@ type backgroundWork struct {
 	await  func(ctx context.Context) error // returns when the work is done
 }
 
-// driveBeside returns a function that drives the clients twice: alone, and then while the service does the work that begin
-// starts.
+// driveBeside returns a function that drives the clients twice: alone, and then while the service does the work that
+// begin starts.
 func (r *run) driveBeside(begin func(ctx context.Context) (backgroundWork, error)) driver {
 	return func(ctx context.Context, clients []client, warmUp, duration time.Duration, most int) (load, error) {
 		alone, err := drive(ctx, clients, warmUp, duration/2, 0)

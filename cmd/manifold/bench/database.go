@@ -30,8 +30,8 @@ type database struct {
 	distributed bool
 }
 
-// createDatabase creates a database on the server that --database-url names, or on a private server. With --distribute it
-// is distributed over the nodes of the server's cluster. The run drops it at its end.
+// createDatabase creates a database on the server that --database-url names, or on a private server. With --distribute
+// it is distributed over the nodes of the server's cluster. The run drops it at its end.
 func (r *run) createDatabase(ctx context.Context) (*database, error) {
 	server := r.databaseURL
 	if server == "" {
@@ -207,8 +207,8 @@ func execute(ctx context.Context, url string, statements ...string) error {
 }
 
 // as returns the URL under which the superuser acts with a role's privileges and row-level security. It needs no
-// login's password, so it does not change the passwords shared with the server's other databases. In a cluster it is the
-// login's URL without a password, because nodes connect to one another as the login.
+// login's password, so it does not change the passwords shared with the server's other databases. In a cluster it is
+// the login's URL without a password, because nodes connect to one another as the login.
 func (db *database) as(role migrations.Role) string {
 	if db.distributed {
 		u, err := url.Parse(db.super)

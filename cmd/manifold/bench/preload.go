@@ -74,8 +74,8 @@ func (r *run) fillLogs(ctx context.Context, h history, tenants ...domain.TenantI
 	return execute(ctx, r.db.super, "vacuum analyze", "checkpoint")
 }
 
-// awaitSeals waits until the service, if one runs, has sealed nearly all events. Sealing takes up to half of the time of
-// one processor, which a measurement would contain.
+// awaitSeals waits until the service, if one runs, has sealed nearly all events. Sealing takes up to half of the time
+// of one processor, which a measurement would contain.
 func (r *run) awaitSeals(ctx context.Context) error {
 	if r.service == nil {
 		return nil

@@ -112,8 +112,8 @@ func (w *wire) createProjection(definition, database string) error {
 }
 
 // catchUp creates a projection for its owner, and waits until it has caught up with all logs. reader is the connection
-// of the tenant, unless the projection is shared. The run deletes it at its end. If its documents are not in the benchmark's own
-// database, the run then waits until they are gone.
+// of the tenant, unless the projection is shared. The run deletes it at its end. If its documents are not in the
+// benchmark's own database, the run then waits until they are gone.
 func (r *run) catchUp(ctx context.Context, owner, reader *wire, definition, path string) error {
 	if err := owner.createProjection(definition, r.databaseName()); err != nil {
 		return err

@@ -117,7 +117,8 @@ func startRebuild(w *wire, options any) (state *rebuildState, err error) {
 	return state, w.json("POST", ordersPath+"/rebuilds", options, http.StatusAccepted, state)
 }
 
-// ended reads the state again, and reports whether the new build is live. A rebuild that has ended otherwise is an error.
+// ended reads the state again, and reports whether the new build is live. A rebuild that has ended otherwise is an
+// error.
 func (s *rebuildState) ended(w *wire) (bool, error) {
 	if err := w.json("GET", ordersPath+"/rebuilds/"+s.ID, nil, http.StatusOK, s); err != nil {
 		return false, err

@@ -1,5 +1,5 @@
-// Package sqlservertest gives tests databases on the SQL Server that MANIFOLD_TEST_SQLSERVER_URL names. Without one, the
-// tests are skipped. Parallel tests may call all functions.
+// Package sqlservertest gives tests databases on the SQL Server that MANIFOLD_TEST_SQLSERVER_URL names. Without one,
+// the tests are skipped. Parallel tests may call all functions.
 package sqlservertest
 
 import (
