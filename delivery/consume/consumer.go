@@ -54,17 +54,19 @@ func (d *Dispatcher) start(id domain.TenantID, t *tenant, c *consumer, done func
 // run runs a consumer until nothing is due or it fails.
 func (d *Dispatcher) run(ctx context.Context, id domain.TenantID, t *tenant, c *consumer, done func()) {
 	for more := true; more; {
-		again, err := c.current.Run(ctx)
+		nextRun, err := c.current.Run(ctx)
 		if done != nil {
 			done()
 			done = nil
 		}
-		more = d.returned(ctx, id, t, c, again, err)
+		more = d.returned(ctx, id, t, c, nextRun, err)
 	}
 }
 
 // returned records that a consumer's Run has returned. It reports whether to call Run again at once.
-func (d *Dispatcher) returned(ctx context.Context, id domain.TenantID, t *tenant, c *consumer, again time.Time, err error) (more bool) {
+func (d *Dispatcher) returned(
+	ctx context.Context, id domain.TenantID, t *tenant, c *consumer, nextRun time.Time, err error,
+) (more bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ended := ctx.Err() != nil
@@ -91,8 +93,8 @@ func (d *Dispatcher) returned(ctx context.Context, id domain.TenantID, t *tenant
 			d.config.Log.Debug("a consumer has failed again", "tenant", id.String(), "consumer", name, "failures", c.failures, "error", err)
 		}
 		c.timer = time.AfterFunc(d.pause(c.failures), func() { d.resume(id, t, c) })
-	case !again.IsZero():
-		c.timer = time.AfterFunc(max(time.Until(again), minSleep), func() { d.resume(id, t, c) })
+	case !nextRun.IsZero():
+		c.timer = time.AfterFunc(max(time.Until(nextRun), minSleep), func() { d.resume(id, t, c) })
 	default:
 		d.forget(id, t, name, c)
 	}

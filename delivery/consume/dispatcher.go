@@ -18,11 +18,11 @@ type Consumer struct {
 	// Revision identifies a version of the consumer. If a running consumer is listed with another revision, it is
 	// stopped, and started again when it has returned.
 	Revision string
-	// Run delivers what is due and returns when nothing more is due. It may wait a little for more. The result
-	// again is the time, by this process's clock, when something becomes due without an append or a Notice. Zero means
-	// never. After an error, Run is called again after growing pauses. Calls of Run never overlap. Run returns soon
-	// after ctx ends, and its error is then ignored.
-	Run func(ctx context.Context) (again time.Time, err error)
+	// Run delivers what is due and returns when nothing more is due. It may wait a little for more. The result nextRun
+	// is the time, by this process's clock, when something becomes due without an append or a Notice. Zero means never.
+	// After an error, Run is called again after growing pauses. Calls of Run never overlap. Run returns soon after ctx
+	// ends, and its error is then ignored.
+	Run func(ctx context.Context) (nextRun time.Time, err error)
 }
 
 // Source lists the consumers of one kind. Webhooks, reactors, changes of documents, reports and

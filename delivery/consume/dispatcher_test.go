@@ -97,8 +97,8 @@ func (c *consumer) run(ctx context.Context) (time.Time, error) {
 		}
 	}()
 	if c.work != nil {
-		if again := c.work(ctx, run); !again.IsZero() {
-			return again, nil
+		if nextRun := c.work(ctx, run); !nextRun.IsZero() {
+			return nextRun, nil
 		}
 	}
 	if c.result != nil {

@@ -25,7 +25,7 @@ type Round struct {
 	// Handle works on events, in the order given, or starts to. For each of them, Settle must be called once before
 	// Handle returns, or by a function started with Go. If Handle returns a time or an error, the round ends and
 	// returns it.
-	Handle func(ctx context.Context, deliveries []domain.Delivery) (again time.Time, err error)
+	Handle func(ctx context.Context, deliveries []domain.Delivery) (nextRun time.Time, err error)
 	// Record stores the Lines of outcomes while the outcomes are settled. Nil if there are none.
 	Record func(ctx context.Context, lines []any) error
 
@@ -58,9 +58,9 @@ const outcomesAhead = 256
 // busyWait is how long a receive waits for more events while others are not settled.
 const busyWait = 500 * time.Millisecond
 
-// Run runs the round until nothing is due, ctx ends, or an error occurs. The result again is when something will be
+// Run runs the round until nothing is due, ctx ends, or an error occurs. The result nextRun is when something will be
 // due; zero means never. A round may be run once.
-func (r *Round) Run(ctx context.Context) (again time.Time, err error) {
+func (r *Round) Run(ctx context.Context) (nextRun time.Time, err error) {
 	r.outcomes, r.released = make(chan Outcome, outcomesAhead), make(chan struct{}, 1)
 	r.held = make(map[domain.EventID]held)
 	receiving, stop := context.WithCancel(ctx)
@@ -72,7 +72,8 @@ func (r *Round) Run(ctx context.Context) (again time.Time, err error) {
 	if r.Lease > 0 {
 		extending.Go(func() { r.extendLeases(extension) })
 	}
-	if again, err = r.receiveAll(receiving); errors.Is(err, context.Canceled) && receiving.Err() != nil && ctx.Err() == nil {
+	nextRun, err = r.receiveAll(receiving)
+	if errors.Is(err, context.Canceled) && receiving.Err() != nil && ctx.Err() == nil {
 		err = nil // Stop was called
 	}
 	r.work.Wait()
@@ -83,7 +84,7 @@ func (r *Round) Run(ctx context.Context) (again time.Time, err error) {
 	if err == nil {
 		err = r.failure
 	}
-	return again, err
+	return nextRun, err
 }
 
 // Go runs a part of the work that Handle has started. The round waits for it.
@@ -93,7 +94,7 @@ func (r *Round) Go(work func()) { r.work.Go(work) }
 func (r *Round) Stop() { r.stop() }
 
 // receiveAll receives events and hands them over until nothing is due.
-func (r *Round) receiveAll(ctx context.Context) (again time.Time, err error) {
+func (r *Round) receiveAll(ctx context.Context) (nextRun time.Time, err error) {
 	for {
 		events, busy, until, err := r.awaitRoom(ctx)
 		if events == 0 || err != nil {
@@ -109,12 +110,12 @@ func (r *Round) receiveAll(ctx context.Context) (again time.Time, err error) {
 		}
 		deliveries, err := r.receive(ctx, wanted)
 		if err != nil {
-			return again, err
+			return nextRun, err
 		}
 		if len(deliveries) > 0 {
 			r.hold(deliveries)
-			if again, err = r.Handle(ctx, deliveries); err != nil || !again.IsZero() {
-				return again, err
+			if nextRun, err = r.Handle(ctx, deliveries); err != nil || !nextRun.IsZero() {
+				return nextRun, err
 			}
 			continue
 		}
@@ -122,7 +123,7 @@ func (r *Round) receiveAll(ctx context.Context) (again time.Time, err error) {
 			if r.Projection != "" {
 				// Without events to wait for, the receive may have returned at once.
 				if _, err := r.awaitSettled(ctx, busyWait); err != nil {
-					return again, err
+					return nextRun, err
 				}
 			}
 			continue

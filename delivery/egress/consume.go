@@ -18,11 +18,11 @@ import (
 )
 
 // consume publishes a tenant's events until nothing is due.
-func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again time.Time, err error) {
-	entered, again := e.gate.enter(time.Now())
+func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (nextRun time.Time, err error) {
+	entered, nextRun := e.gate.enter(time.Now())
 	if !entered {
 		e.noteWaiting(tenant, time.Now())
-		return again, nil
+		return nextRun, nil
 	}
 	h := holder{e: e, tenant: tenant, encoder: cloudevents.Encoder{DataSchema: e.config.DataSchema}}
 	defer func() {
@@ -72,7 +72,7 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 			e.config.Log.Debug("a consumer could not leave its group; its events are redelivered later", "egress", e.config.Name, "tenant", tenant.String(), "error", leaveErr)
 		}
 	}()
-	again, err = h.run(ctx)
+	nextRun, err = h.run(ctx)
 	switch {
 	case ctx.Err() != nil:
 		e.clearWaiting(tenant) // another process continues
@@ -81,10 +81,10 @@ func (e *Egress) consume(ctx context.Context, tenant domain.TenantID) (again tim
 		return e.down(err), nil
 	case err != nil && h.published:
 		e.up()
-	case err == nil && again.IsZero():
+	case err == nil && nextRun.IsZero():
 		e.clearWaiting(tenant)
 	}
-	return again, err
+	return nextRun, err
 }
 
 // removeDead removes the members of a tenant's group whose process has died. It reports whether there were any.

@@ -341,11 +341,11 @@ func (e *Egress) up() {
 // down records that the broker has not answered, and returns when to try again.
 func (e *Egress) down(err error) time.Time {
 	e.noteOutage(err)
-	first, again := e.gate.failed(time.Now())
+	first, nextRun := e.gate.failed(time.Now())
 	if first {
 		e.config.Log.Warn("the broker does not answer; retrying", "egress", e.config.Name, "error", err)
 	}
-	return again
+	return nextRun
 }
 
 func (e *Egress) isReady(tenant domain.TenantID) bool {

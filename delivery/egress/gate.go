@@ -22,7 +22,7 @@ type gate struct {
 
 // enter reports whether the caller may try now and, if not, when to ask again. A caller that has entered must call
 // succeeded, failed or release.
-func (g *gate) enter(now time.Time) (ok bool, again time.Time) {
+func (g *gate) enter(now time.Time) (ok bool, nextTry time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -55,7 +55,7 @@ func (g *gate) release() {
 
 // failed records that the broker has not answered. It reports whether the broker answered before, and when to try
 // again.
-func (g *gate) failed(now time.Time) (first bool, again time.Time) {
+func (g *gate) failed(now time.Time) (first bool, nextTry time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	first = g.failures == 0

@@ -11,29 +11,29 @@ func TestClosedGateAdmitsOneTryAtATime(t *testing.T) {
 	now := time.Now()
 	mustEnter := func(want bool) time.Time {
 		t.Helper()
-		ok, again := g.enter(now)
+		ok, nextTry := g.enter(now)
 		if ok != want {
 			t.Fatalf("it lets in: %t", ok)
 		}
-		if !ok && !again.After(now) {
-			t.Fatalf("the gate says to try again at %s; now is %s", again, now)
+		if !ok && !nextTry.After(now) {
+			t.Fatalf("the gate says to try again at %s; now is %s", nextTry, now)
 		}
-		return again
+		return nextTry
 	}
 	mustEnter(true)
 	mustEnter(true)
 	var pauses []time.Duration
 	for range 10 {
-		first, again := g.failed(now)
+		first, nextTry := g.failed(now)
 		if first != (len(pauses) == 0) {
 			t.Errorf("failure %d is the first: %t", len(pauses), first)
 		}
-		if _, later := g.failed(now); later.Sub(again) > time.Second {
+		if _, later := g.failed(now); later.Sub(nextTry) > time.Second {
 			t.Error("two that fail at once count as two")
 		}
 		pauses = append(pauses, g.until.Sub(now))
 		mustEnter(false)
-		now = again.Add(time.Second)
+		now = nextTry.Add(time.Second)
 		mustEnter(true)
 		mustEnter(false) // one caller tries
 	}

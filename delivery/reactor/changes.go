@@ -142,7 +142,7 @@ func (c *Changes) lookAtProjections(ctx context.Context) error {
 		return err
 	}
 	for i := range projections {
-		if err := c.see(ctx, &projections[i]); err != nil {
+		if err := c.applyRow(ctx, &projections[i]); err != nil {
 			return err
 		}
 		if !first {
@@ -169,8 +169,8 @@ func (c *Changes) lookAtProjections(ctx context.Context) error {
 	return nil
 }
 
-// see applies a projection's row.
-func (c *Changes) see(ctx context.Context, p *domain.Projection) error {
+// applyRow applies a projection's row.
+func (c *Changes) applyRow(ctx context.Context, p *domain.Projection) error {
 	c.mu.Lock()
 	before, there := c.of[p.Owner][p.Name]
 	c.mu.Unlock()
@@ -265,7 +265,9 @@ func (c *Changes) Consumers(ctx context.Context, tenant domain.TenantID) ([]cons
 }
 
 // run publishes the changes of a tenant's documents.
-func (c *Changes) run(ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, of published) (again time.Time, err error) {
+func (c *Changes) run(
+	ctx context.Context, tenant domain.TenantID, id domain.ProjectionID, of published,
+) (nextRun time.Time, err error) {
 	group := domain.ServiceGroup(domain.ServiceChanges, id.Name)
 	if of.since.IsZero() {
 		return time.Time{}, c.end(ctx, tenant, id, of)
@@ -281,11 +283,11 @@ func (c *Changes) run(ctx context.Context, tenant domain.TenantID, id domain.Pro
 		Groups: c.config.Groups, Tenant: tenant, Name: group,
 		Projection: id.Name, Projections: c.config.Projections, Stalls: &c.groups.stalls, Follow: follow,
 	})
-	again, err = rerunWithoutSource(w.Run(ctx))
+	nextRun, err = rerunWithoutSource(w.Run(ctx))
 	if domain.IsCode(err, domain.CodeNotFound) {
 		c.groups.forget(tenant, group) // the projection or the group was removed
 	}
-	return again, err
+	return nextRun, err
 }
 
 // errNoProjection means that no projection has the name.

@@ -125,11 +125,11 @@ func ignoreNoSource(err error) error {
 }
 
 // rerunWithoutSource makes a round run again at once if it has lost its source. The next round finds the new source.
-func rerunWithoutSource(again time.Time, err error) (time.Time, error) {
+func rerunWithoutSource(nextRun time.Time, err error) (time.Time, error) {
 	if errors.Is(err, errNoSource) {
 		return time.Now(), nil
 	}
-	return again, err
+	return nextRun, err
 }
 
 // typesOf returns the types for the group of a projection's events. If there are more than a group can name, it returns

@@ -117,7 +117,7 @@ func (r *Reactors) Consumers(_ context.Context, tenant domain.TenantID) ([]consu
 }
 
 // run calls a reactor for what is due.
-func (r *Reactors) run(ctx context.Context, tenant domain.TenantID, d *declared) (again time.Time, err error) {
+func (r *Reactors) run(ctx context.Context, tenant domain.TenantID, d *declared) (nextRun time.Time, err error) {
 	source := consume.Group{
 		Groups: r.config.Groups, Tenant: tenant, Name: domain.ServiceGroup(domain.ServiceReactor, d.Name),
 		Projection: d.Projection, Projections: r.config.Projections, AsOfEvent: d.AsOfEvent, Stalls: &r.groups.stalls,
@@ -126,14 +126,14 @@ func (r *Reactors) run(ctx context.Context, tenant domain.TenantID, d *declared)
 	if err := source.Follow(ctx); err != nil {
 		return time.Time{}, ignoreNoSource(err) // a new projection notifies its tenants' consumers
 	}
-	again, err = rerunWithoutSource(newRound(r, d, source).Run(ctx))
+	nextRun, err = rerunWithoutSource(newRound(r, d, source).Run(ctx))
 	if domain.IsCode(err, domain.CodeNotFound) {
 		r.groups.forget(tenant, source.Name) // the group or the projection was removed
 	}
 	if err == nil && d.dedupe != nil {
 		r.sweep(ctx, tenant, d, source.Name)
 	}
-	return again, err
+	return nextRun, err
 }
 
 // sweepEvery is how often the outdated claims of a tenant's reactor are removed.

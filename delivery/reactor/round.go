@@ -28,17 +28,17 @@ func newRound(r *Reactors, d *declared, source consume.Group) *round {
 	return calls
 }
 
-// handle starts to call the reactor for delivered events. again is set if the projection has not reached them yet.
-func (r *round) handle(ctx context.Context, deliveries []domain.Delivery) (again time.Time, err error) {
+// handle starts to call the reactor for delivered events. nextRun is set if the projection has not reached them yet.
+func (r *round) handle(ctx context.Context, deliveries []domain.Delivery) (nextRun time.Time, err error) {
 	documents, err := r.Documents(ctx, deliveries)
 	if err != nil {
 		r.SettleAs(consume.GiveBack, deliveries...)
-		return again, err
+		return nextRun, err
 	}
 	duplicate, err := r.of.dedupe.Duplicates(ctx, r.Tenant, r.Name, deliveries)
 	if err != nil {
 		r.SettleAs(consume.GiveBack, deliveries...)
-		return again, err
+		return nextRun, err
 	}
 	for i, d := range deliveries {
 		event := Event{Event: d.Event, Attempt: d.Attempts(), MaxAttempts: d.MaxAttempts, Group: r.Name, Cursor: d.Cursor}

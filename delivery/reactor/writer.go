@@ -71,12 +71,12 @@ func (t *touched) version() int64 {
 	return t.by.Position
 }
 
-// publish publishes the changes of the delivered events. again is set if the projection has not reached them yet.
-func (w *writer) publish(ctx context.Context, deliveries []domain.Delivery) (again time.Time, err error) {
+// publish publishes the changes of the delivered events. nextRun is set if the projection has not reached them yet.
+func (w *writer) publish(ctx context.Context, deliveries []domain.Delivery) (nextRun time.Time, err error) {
 	documents, err := w.touch(ctx, deliveries)
 	if err != nil {
 		w.SettleAs(consume.GiveBack, deliveries...)
-		return again, err
+		return nextRun, err
 	}
 	for chunk := range slices.Chunk(documents, changesChunk) {
 		if err == nil {

@@ -43,7 +43,7 @@ func newConsumer(w *Webhooks, tenant domain.TenantID, webhook Webhook, replay *R
 }
 
 // run sends what is due. It implements consume.Consumer.Run.
-func (c *consumer) run(ctx context.Context) (again time.Time, err error) {
+func (c *consumer) run(ctx context.Context) (nextRun time.Time, err error) {
 	if c.broken != nil {
 		return time.Time{}, c.broken
 	}
@@ -93,10 +93,10 @@ func sameNames(a, b domain.Selection) bool {
 }
 
 // endReplay ends a replay that is complete. Otherwise it returns when the replay may be complete.
-func (c *consumer) endReplay(ctx context.Context, due time.Time) (again time.Time, err error) {
+func (c *consumer) endReplay(ctx context.Context, due time.Time) (nextRun time.Time, err error) {
 	status, err := c.webhooks.config.Groups.Get(ctx, c.tenant, c.group)
 	if err != nil {
-		return again, err
+		return nextRun, err
 	}
 	read, left := true, int64(0)
 	for _, p := range status.Partitions {
@@ -105,7 +105,7 @@ func (c *consumer) endReplay(ctx context.Context, due time.Time) (again time.Tim
 	}
 	switch {
 	case read && left == 0:
-		return again, c.webhooks.config.Store.EndWebhookReplay(ctx, c.tenant, c.webhook.Name, c.replay.StartedAt)
+		return nextRun, c.webhooks.config.Store.EndWebhookReplay(ctx, c.tenant, c.webhook.Name, c.replay.StartedAt)
 	case read && !due.IsZero():
 		return due, nil
 	}

@@ -87,14 +87,14 @@ func TestProbeOfTheReplay(t *testing.T) {
 		<-time.After(longestPause)
 		probe := must(t, e)
 		c := &consumer{endpoint: e}
-		again, err := c.run(t.Context())
-		if err != nil || time.Until(again) < probeWait {
-			t.Errorf("it looks again in %s, %v", time.Until(again), err)
+		nextRun, err := c.run(t.Context())
+		if err != nil || time.Until(nextRun) < probeWait {
+			t.Errorf("it looks again in %s, %v", time.Until(nextRun), err)
 		}
 		probe.failed(time.Now(), 0)
-		again, err = c.run(t.Context())
-		if _, until := e.room(time.Now()); err != nil || !again.Equal(until) {
-			t.Errorf("it looks again at %s, %v; the next probe is due at %s", again, err, until)
+		nextRun, err = c.run(t.Context())
+		if _, until := e.room(time.Now()); err != nil || !nextRun.Equal(until) {
+			t.Errorf("it looks again at %s, %v; the next probe is due at %s", nextRun, err, until)
 		}
 	})
 }

@@ -36,7 +36,7 @@ type round struct {
 }
 
 // runRound sends what is due.
-func (c *consumer) runRound(ctx context.Context) (again time.Time, err error) {
+func (c *consumer) runRound(ctx context.Context) (nextRun time.Time, err error) {
 	w := c.webhooks
 	sending, endSending := context.WithCancel(context.WithoutCancel(ctx))
 	defer endSending()
@@ -54,8 +54,8 @@ func (c *consumer) runRound(ctx context.Context) (again time.Time, err error) {
 	}}
 	close(r.started)
 	r.Room, r.Handle, r.Record = c.room, r.handle, c.record
-	again, err = r.Run(ctx)
-	again = consume.Sooner(again, r.next)
+	nextRun, err = r.Run(ctx)
+	nextRun = consume.Sooner(nextRun, r.next)
 	_, until := c.endpoint.room(time.Now())
 	switch {
 	case !until.IsZero():
@@ -63,9 +63,9 @@ func (c *consumer) runRound(ctx context.Context) (again time.Time, err error) {
 	case r.stopped.Load() && ctx.Err() == nil:
 		return time.Now(), err
 	case err == nil && c.replay != nil:
-		return c.endReplay(ctx, again)
+		return c.endReplay(ctx, nextRun)
 	}
-	return again, err
+	return nextRun, err
 }
 
 // room returns how many events to receive. The number does not depend on how many are being sent.
@@ -84,11 +84,11 @@ type job struct {
 }
 
 // handle prepares the requests of a batch, and starts them after those of the previous batch.
-func (r *round) handle(ctx context.Context, deliveries []domain.Delivery) (again time.Time, err error) {
+func (r *round) handle(ctx context.Context, deliveries []domain.Delivery) (nextRun time.Time, err error) {
 	jobs, err := r.prepare(ctx, deliveries)
 	if err != nil {
 		r.SettleAs(consume.GiveBack, deliveries...)
-		return again, err
+		return nextRun, err
 	}
 	<-r.started
 	started := make(chan struct{})
@@ -97,7 +97,7 @@ func (r *round) handle(ctx context.Context, deliveries []domain.Delivery) (again
 		defer close(started)
 		r.start(ctx, jobs)
 	})
-	return again, nil
+	return nextRun, nil
 }
 
 // prepare turns deliveries into jobs, in order. It settles what is not to be sent.
