@@ -251,11 +251,11 @@ func (s *sending) send(ctx context.Context) (Outcome, error) {
 		switch {
 		case err == nil && appended.Duplicate, s.command.Key != "" && (domain.IsCode(err, domain.CodeEventIDConflict) || domain.IsCode(err, domain.CodePartialDuplicate)):
 			// The same command was sent twice at the same time.
-			outcome, found, again := s.earlier(ctx)
-			if again == nil && !found {
-				again = cmp.Or(err, errors.New("the events of a duplicate command are missing"))
+			outcome, found, findErr := s.earlier(ctx)
+			if findErr == nil && !found {
+				findErr = cmp.Or(err, errors.New("the events of a duplicate command are missing"))
 			}
-			return outcome, again
+			return outcome, findErr
 		case domain.IsCode(err, domain.CodeVersionConflict) && s.conflicts < maxConflicts:
 			s.conflicts++
 			continue

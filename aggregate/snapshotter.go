@@ -166,11 +166,11 @@ func (s *States) takeNewest(ctx context.Context, key streamKey, f *fold) error {
 	if err == nil && state.Snapshot < state.Version {
 		err = s.storeState(ctx, key.tenant, state)
 	}
-	again := state.partial && state.Snapshot < state.Version
+	incomplete := state.partial && state.Snapshot < state.Version
 	if errors.Is(err, errDefinitionChanged) {
-		again, err = true, nil // with the new one
+		incomplete, err = true, nil // continue with the new one
 	}
-	if again {
+	if incomplete {
 		s.snapshotter.add(key.tenant, key.stream, allVersions)
 	}
 	return err

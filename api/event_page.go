@@ -43,9 +43,11 @@ func (p *eventPage) wait(ctx context.Context) error {
 	return p.room.Wait(ctx, sliceRoom, transfer.RoomPatience)
 }
 
-// fill adds events until there are count, or no more, or the page is full. It reports whether there may be more, and
-// returns the place of the last event that it has added.
-func (p *eventPage) fill(ctx context.Context, count int64, next slicer, place func(*domain.Event) int64) (more bool, last int64, err error) {
+// addEvents adds events until there are count, or no more, or the page is full. It reports whether there may be more,
+// and returns the place of the last event that it has added.
+func (p *eventPage) addEvents(
+	ctx context.Context, count int64, next slicer, place func(*domain.Event) int64,
+) (more bool, last int64, err error) {
 	if err := p.wait(ctx); err != nil {
 		return false, 0, err
 	}

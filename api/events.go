@@ -350,7 +350,7 @@ func (s *Server) answerEvents(c echo.Context, tenant domain.TenantID, request re
 	defer cancel()
 	page := s.newPage(tenant, request.form)
 	defer page.close()
-	more, last, err := page.fill(ctx, request.count, next, place)
+	more, last, err := page.addEvents(ctx, request.count, next, place)
 	if err != nil {
 		return err
 	}

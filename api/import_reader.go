@@ -118,8 +118,8 @@ func (r *importReader) line(ctx context.Context, text []byte, tooLong bool) (end
 
 // add adds a line to the batch. If the line does not fit, add flushes the batch first.
 func (r *importReader) add(ctx context.Context, line wire.ImportLine, size int) error {
-	_, again := r.ids[line.Event.ID]
-	if len(r.batch.lines) >= domain.MaxRequestEvents || r.bytes+size > importBatchBytes && r.bytes > 0 || again {
+	_, duplicate := r.ids[line.Event.ID]
+	if len(r.batch.lines) >= domain.MaxRequestEvents || r.bytes+size > importBatchBytes && r.bytes > 0 || duplicate {
 		if err := r.flush(ctx); err != nil {
 			return err
 		}

@@ -97,7 +97,7 @@ func (s *Server) readByQuery(c echo.Context, caller access.Caller) error {
 	defer cancel()
 	page := s.newPage(caller.ShareOf(), form)
 	defer page.close()
-	more, last, err := page.fill(ctx, count, next, func(e *domain.Event) int64 { return e.Position })
+	more, last, err := page.addEvents(ctx, count, next, func(e *domain.Event) int64 { return e.Position })
 	if err != nil {
 		return err
 	}

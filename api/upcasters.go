@@ -48,9 +48,11 @@ func (s operations) DeleteUpcaster(ctx context.Context, caller access.Caller, re
 	return openapi.OK(openapi.UpcasterChange{Touches: touches}), err
 }
 
-// touches returns the projections and aggregates that fold events of a type, and rebuilds them if again is set. A
+// touches returns the projections and aggregates that fold events of a type, and rebuilds them if rebuildAll is set. A
 // projection that cannot be rebuilt now reports an error and does not prevent the others.
-func (s operations) touches(ctx context.Context, caller access.Caller, eventType string, again bool) (openapi.UpcasterTouches, error) {
+func (s operations) touches(
+	ctx context.Context, caller access.Caller, eventType string, rebuildAll bool,
+) (openapi.UpcasterTouches, error) {
 	touched, err := s.config.Upcasters.Touched(ctx, caller.Tenant, eventType)
 	if err != nil {
 		return openapi.UpcasterTouches{}, err
@@ -62,7 +64,8 @@ func (s operations) touches(ctx context.Context, caller access.Caller, eventType
 		}
 		one := openapi.TouchedProjection{Name: p.Name, Shared: p.Shared()}
 		switch {
-		case !again, p.Owner != caller.Tenant, p.Definition.Mode == domain.ModeLive: // a live projection is folded on request
+		case !rebuildAll, p.Owner != caller.Tenant:
+		case p.Definition.Mode == domain.ModeLive: // it is folded on request
 		default:
 			rebuild, err := s.startRebuild(ctx, p.ProjectionID, caller.By())
 			if err != nil {
@@ -88,7 +91,7 @@ func (s operations) touches(ctx context.Context, caller access.Caller, eventType
 			continue
 		}
 		touches.Aggregates = append(touches.Aggregates, a.Category)
-		if again {
+		if rebuildAll {
 			s.config.Aggregates.Renew(caller.Tenant, a.Category)
 		}
 	}

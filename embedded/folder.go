@@ -123,7 +123,7 @@ func (f folder) createData(ctx context.Context, b Binaries, disposable bool) (st
 	if disposable {
 		args = append(args, "--no-sync")
 	}
-	if err := f.fill(ctx, incomplete, f.account.command(f.dir, b.path("initdb"), args...)); err != nil {
+	if err := f.runInto(ctx, incomplete, f.account.command(f.dir, b.path("initdb"), args...)); err != nil {
 		return "", err
 	}
 	return password, nil
@@ -138,12 +138,13 @@ func (f folder) copyData(ctx context.Context, b Binaries, primary *Server) error
 	if err := writeFile(f.password(), primary.Password); err != nil {
 		return err
 	}
-	return f.fill(ctx, incomplete, f.account.command(f.dir, b.path("pg_basebackup"), "--pgdata="+incomplete, "--dbname="+primary.URL("postgres"),
-		"--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream", "--no-sync"))
+	return f.runInto(ctx, incomplete, f.account.command(f.dir, b.path("pg_basebackup"), "--pgdata="+incomplete,
+		"--dbname="+primary.URL("postgres"), "--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream",
+		"--no-sync"))
 }
 
-// fill runs a program that creates the data in a temporary folder, which it then renames.
-func (f folder) fill(ctx context.Context, incomplete string, program *exec.Cmd) error {
+// runInto runs a program that creates the data in a temporary folder, which it then renames.
+func (f folder) runInto(ctx context.Context, incomplete string, program *exec.Cmd) error {
 	name := filepath.Base(program.Path)
 	var output bytes.Buffer
 	program.Stdout, program.Stderr = &output, &output

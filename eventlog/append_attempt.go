@@ -144,7 +144,7 @@ func (a *attempt) run(ctx context.Context) (err error) {
 		}
 	}
 	if !b.single {
-		a.w.fill(b)
+		a.w.moveQueued(b)
 	}
 	for {
 		streams, lookUps := b.plan(ctx, a.log)

@@ -115,7 +115,7 @@ func (a *attempt) follow(ctx context.Context, f *flight) {
 	}
 	next := a.next
 	next.begin()
-	a.w.fill(next)
+	a.w.moveQueued(next)
 	if len(next.requests) == 0 {
 		return
 	}

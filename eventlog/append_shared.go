@@ -185,7 +185,7 @@ func (c *sharedCommits) lead(ctx context.Context, together []*participant) {
 	})
 	for _, p := range ready {
 		p.x = x
-		p.w.fill(p.batch)
+		p.w.moveQueued(p.batch)
 	}
 	ready = slices.DeleteFunc(ready, func(p *participant) bool { return !p.plan(ctx) })
 	if len(ready) == 0 {

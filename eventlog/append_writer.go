@@ -161,8 +161,8 @@ func (w *writer) answer(r *request, appended domain.Appended, err error) {
 	close(r.done)
 }
 
-// fill moves requests from the queue into the batch, within the batch's limits; the first request always fits.
-func (w *writer) fill(b *batch) {
+// moveQueued moves requests from the queue into the batch, within the batch's limits. The first request always fits.
+func (w *writer) moveQueued(b *batch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := 0
@@ -259,7 +259,7 @@ func (w *writer) serve(b, next *batch) (*batch, *batch) {
 		return b, next
 	}
 	if !b.single {
-		w.fill(b) // the waiting requests are affected as well
+		w.moveQueued(b) // the waiting requests are affected as well
 	}
 	w.giveUp(b, err)
 	w.expire(err)

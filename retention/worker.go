@@ -56,7 +56,7 @@ func (r *Retention) Run(ctx context.Context) error {
 			case places <- struct{}{}:
 			}
 			turns.Go(func() {
-				r.turn(ctx, k)
+				r.runPolicy(ctx, k)
 				<-places
 			})
 		}
@@ -155,8 +155,8 @@ func (r *Retention) dequeue() (k key, ok bool) {
 	return k, true
 }
 
-// turn gives a policy its turn.
-func (r *Retention) turn(ctx context.Context, k key) {
+// runPolicy runs a policy once, and queues it again if there is more to do.
+func (r *Retention) runPolicy(ctx context.Context, k key) {
 	var done outcome
 	var err error
 	if r.config.Owns(k.tenant) {

@@ -92,13 +92,13 @@ func (o *Outages) repeated(key, message string, to slog.Handler) bool {
 		return true
 	}
 	out := &outage{to: to, message: message, first: now, last: now}
-	out.timer = time.AfterFunc(outageOver, func() { o.look(key, out) })
+	out.timer = time.AfterFunc(outageOver, func() { o.endIfOver(key, out) })
 	o.open[key] = out
 	return false
 }
 
-// look ends an outage whose warning has not been repeated for outageOver.
-func (o *Outages) look(key string, out *outage) {
+// endIfOver ends an outage whose warning has not been repeated for outageOver.
+func (o *Outages) endIfOver(key string, out *outage) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended {

@@ -85,12 +85,12 @@ func (l *lag) note(name string, by time.Duration, now time.Time) {
 		w = &window{begin: now}
 		l.noted[name] = w
 	}
-	w.turn(now)
+	w.rotate(now)
 	w.current = max(w.current, by)
 }
 
-// turn begins a new half if the current one is over.
-func (w *window) turn(now time.Time) {
+// rotate begins a new half if the current one is over.
+func (w *window) rotate(now time.Time) {
 	switch age := now.Sub(w.begin); {
 	case age >= lagWindow:
 		w.begin, w.last, w.current = now, 0, 0
@@ -104,7 +104,7 @@ func (l *lag) read(now time.Time) map[string]time.Duration {
 	defer l.mu.Unlock()
 	greatest := make(map[string]time.Duration, len(l.noted))
 	for name, w := range l.noted {
-		w.turn(now)
+		w.rotate(now)
 		greatest[name] = max(w.current, w.last)
 	}
 	return greatest

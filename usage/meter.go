@@ -65,8 +65,8 @@ func (c *Counter) Steps(n int) {
 	}
 }
 
-// take returns what was counted since the last call.
-func (c *Counter) take() Counts {
+// drain returns what was counted since the last call.
+func (c *Counter) drain() Counts {
 	return Counts{c.events.Swap(0), c.bytes.Swap(0), c.documents.Swap(0), c.deliveries.Swap(0), c.steps.Swap(0)}
 }
 
@@ -156,7 +156,7 @@ func (m *Meter) Save(ctx context.Context) error {
 	for len(tenants) > 0 {
 		m.number++
 		for len(tenants) > 0 && len(m.pending) < batchSize {
-			if counts := m.Of(tenants[0]).take(); counts != (Counts{}) {
+			if counts := m.Of(tenants[0]).drain(); counts != (Counts{}) {
 				m.pending = append(m.pending, row{tenants[0], counts})
 			}
 			tenants = tenants[1:]

@@ -137,7 +137,7 @@ func (s *Postgres) changeDeadLetters(ctx context.Context, tenant domain.TenantID
 			if slice, err = pickDeadLetters(ctx, tx, tenant, name, id, after, upTo); err != nil || slice.letters == 0 {
 				return err
 			}
-			did, err = change.do(ctx, tx, tenant, name, slice)
+			did, err = change.apply(ctx, tx, tenant, name, slice)
 			return err
 		})
 		if err != nil {
@@ -193,9 +193,11 @@ func pickDeadLetters(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, nam
 	return slice, nil
 }
 
-// do changes the dead letters of a slice and increments the revision of their partitions' ledgers, so that their
+// apply changes the dead letters of a slice and increments the revision of their partitions' ledgers, so that their
 // readers read them again.
-func (c deadLetterChange) do(ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, slice deadLetterSlice) (changed int64, err error) {
+func (c deadLetterChange) apply(
+	ctx context.Context, tx pgx.Tx, tenant domain.TenantID, name string, slice deadLetterSlice,
+) (changed int64, err error) {
 	if err := lockLedgers(ctx, tx, tenant, name, slice.partitions); err != nil {
 		return 0, err
 	}

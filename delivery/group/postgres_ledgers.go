@@ -201,7 +201,7 @@ func saveSQL(set string) string {
 // finish in time, or if other processes have saved several times since.
 func (s *Postgres) SaveLedger(ctx context.Context, tenant domain.TenantID, name string, change LedgerChange) (now time.Time, saved bool, err error) {
 	save := ledgerSave{tenant: tenant, name: name, change: &change, id: domain.NewEventID()}
-	sent, err := save.make(ctx, s)
+	sent, err := save.execute(ctx, s)
 	switch {
 	case err == nil:
 		return save.now, save.saved, nil
@@ -242,8 +242,8 @@ type ledgerSave struct {
 	saved bool
 }
 
-// make sends the change. sent is false if nothing of it can have reached the database.
-func (l *ledgerSave) make(ctx context.Context, s *Postgres) (sent bool, err error) {
+// execute changes the ledger. sent is false if no statement can have reached the database.
+func (l *ledgerSave) execute(ctx context.Context, s *Postgres) (sent bool, err error) {
 	x, err := s.db.App.Pipeline(ctx, l.tenant)
 	if err != nil {
 		return false, err

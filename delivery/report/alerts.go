@@ -49,12 +49,12 @@ func (f *findings) add(kind Kind, name string, what finding) {
 	if f.found == nil {
 		f.found = make(map[Kind]map[string]finding)
 	}
-	f.see(kind)
+	f.includeKind(kind)
 	f.found[kind][name] = what
 }
 
-// see says that a kind was looked at, even if nothing of it is there.
-func (f *findings) see(kind Kind) {
+// includeKind records that a kind was looked for, even if nothing was found.
+func (f *findings) includeKind(kind Kind) {
 	if f.found == nil {
 		f.found = make(map[Kind]map[string]finding)
 	}

@@ -11,7 +11,7 @@ const webhooksAtOnce = 100
 
 // findFailing looks for webhooks whose attempts fail, and for open alerts of those that succeed again.
 func (r *Reporter) findFailing(ctx context.Context, tenant domain.TenantID, f *findings, open map[string]alert) error {
-	f.see(KindFailing)
+	f.includeKind(KindFailing)
 	for after := ""; ; {
 		webhooks, err := r.config.Webhooks.Webhooks(ctx, tenant, after, webhooksAtOnce)
 		if err != nil {

@@ -21,8 +21,8 @@ type cursor struct {
 // findLag looks for projections and groups whose next event is older than limit; 0: for none. An alert ends when the
 // lag is less than half of that.
 func (r *Reporter) findLag(ctx context.Context, tenant domain.TenantID, limit time.Duration, f *findings, open map[Kind]map[string]alert) error {
-	f.see(KindProjectionBehind)
-	f.see(KindGroupBehind)
+	f.includeKind(KindProjectionBehind)
+	f.includeKind(KindGroupBehind)
 	if limit == 0 {
 		return nil // open alerts are removed, without their ends
 	}

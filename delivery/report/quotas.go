@@ -21,7 +21,7 @@ type quotaUsed struct {
 
 // findQuotas looks for quotas of which most is used.
 func (r *Reporter) findQuotas(ctx context.Context, tenant domain.TenantID, f *findings, open map[string]alert) error {
-	f.see(KindQuota)
+	f.includeKind(KindQuota)
 	if r.config.Quotas == nil {
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 
 // findStopped looks for projections that have stopped before an event, and for open alerts of those that continue.
 func (r *Reporter) findStopped(ctx context.Context, tenant domain.TenantID, f *findings, open map[string]alert) error {
-	f.see(KindStopped)
+	f.includeKind(KindStopped)
 	faults, err := r.config.Registry.TenantFaults(ctx, tenant, maxFaults)
 	if err != nil {
 		return err

@@ -170,8 +170,8 @@ func mine(changed int64, err error) error {
 	return err
 }
 
-// take makes the caller the worker of an erasure that is due.
-func (s *Postgres) take(ctx context.Context, d due, worker domain.UUID) (Erasure, bool, error) {
+// claimErasure makes the caller the worker of an erasure that is due.
+func (s *Postgres) claimErasure(ctx context.Context, d due, worker domain.UUID) (Erasure, bool, error) {
 	return pg.SelectOneUnder(ctx, s.db.App, d.tenant, "take an erasure", scan, `
 		update erasures as e set worker = $3, leased_until = now() + $4::bigint * interval '1 microsecond'
 		where e.tenant_id = $1 and e.erasure_id = $2 and e.state = 'running'

@@ -125,7 +125,7 @@ func (s *Subjects) runOnce(ctx context.Context) error {
 		}
 		turns.Go(func() {
 			defer func() { <-places }()
-			if s.turn(ctx, d) {
+			if s.continueErasure(ctx, d) {
 				s.wake() // the tenant may have others
 			}
 		})
@@ -133,10 +133,11 @@ func (s *Subjects) runOnce(ctx context.Context) error {
 	return nil
 }
 
-// turn takes an erasure as far as it can go now, and in turnTime. It returns false if it has not taken it.
-func (s *Subjects) turn(ctx context.Context, d due) bool {
+// continueErasure works on an erasure until it is done, has to wait, or turnTime is over. It returns false if it
+// could not claim the erasure.
+func (s *Subjects) continueErasure(ctx context.Context, d due) bool {
 	worker := domain.NewUUID()
-	e, taken, err := s.config.Store.take(ctx, d, worker)
+	e, taken, err := s.config.Store.claimErasure(ctx, d, worker)
 	if err != nil || !taken {
 		if err != nil && ctx.Err() == nil {
 			s.config.Log.Warn("an erasure could not be continued; trying again", "tenant", d.tenant.String(), "erasure", d.id.String(), "error", err)

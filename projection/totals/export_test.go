@@ -9,7 +9,7 @@ import (
 
 // Compute computes the totals that are due, as Run does.
 func (t *Totals) Compute(ctx context.Context) error {
-	err := t.look(ctx)
+	err := t.queueScans(ctx)
 	t.work(ctx, time.Now().Add(time.Minute))
 	return err
 }

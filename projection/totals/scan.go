@@ -123,7 +123,7 @@ func (t *Totals) work(ctx context.Context, until time.Time) {
 				if s == nil {
 					return
 				}
-				ended, err := t.turn(ctx, s)
+				ended, err := t.continueScan(ctx, s)
 				if err != nil && ctx.Err() == nil {
 					t.config.Log.Warn("a tenant's totals could not be computed; trying again", "projection", s.name, "tenant", s.tenant.String(), "error", err)
 				}
@@ -134,9 +134,9 @@ func (t *Totals) work(ctx context.Context, until time.Time) {
 	working.Wait()
 }
 
-// turn reads documents for one turn. It saves the totals if these were the last, or drops them if another process owns
-// the tenant now.
-func (t *Totals) turn(ctx context.Context, s *scan) (ended bool, err error) {
+// continueScan reads documents for turnTime. It saves the totals if these were the last, or drops them if another
+// process owns the tenant now.
+func (t *Totals) continueScan(ctx context.Context, s *scan) (ended bool, err error) {
 	for until := time.Now().Add(turnTime); ; {
 		if !t.config.Owns(s.tenant) {
 			return true, nil

@@ -81,7 +81,7 @@ func (t *Totals) Run(ctx context.Context) error {
 	tick := time.NewTicker(t.config.Every)
 	defer tick.Stop()
 	for failing := false; ; {
-		err := t.look(ctx)
+		err := t.queueScans(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
 			t.config.Log.Warn("the documents whose totals to compute could not be found; trying again", "error", err)
 		}
@@ -95,8 +95,8 @@ func (t *Totals) Run(ctx context.Context) error {
 	}
 }
 
-// look queues a scan for each tenant whose totals are due.
-func (t *Totals) look(ctx context.Context) error {
+// queueScans queues a scan for each tenant whose totals are due.
+func (t *Totals) queueScans(ctx context.Context) error {
 	projections, err := t.config.Registry.Projections(ctx, domain.Everyone)
 	if err != nil {
 		return err
