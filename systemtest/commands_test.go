@@ -38,7 +38,7 @@ type outcome struct {
 func TestKillsDuringCommands(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
-	both := services{serve(t, db), serve(t, db)}
+	both := serveTwo(t, db)
 	_, u := newTenant(t, newUser(t, both, operatorKey), "acme")
 	u.must(t, 200, nil, "PUT", "/v1/aggregates/account", accounts)
 	const streams, funds, clients, each = 3, 40, 6, 30

@@ -67,7 +67,7 @@ func TestKillOneOfTwoServices(t *testing.T) {
 	t.Parallel()
 	r := chance(t)
 	db := pgtest.Database(t)
-	both := services{serve(t, db), serve(t, db)}
+	both := serveTwo(t, db)
 	w := newWorkload(t, both)
 	crashes(t, w, r, 1, func(round int) {
 		one := both[r.IntN(2)]

@@ -48,7 +48,7 @@ func TestEngineKilled(t *testing.T) {
 	t.Parallel()
 	r := chance(t)
 	db := pgtest.Database(t)
-	both := services{serve(t, db), serve(t, db)}
+	both := serveTwo(t, db)
 	engineModel(t, both, r, engineOptions{modes: []string{"async", "inline", "live"}, places: []string{"default"}, deeds: 2}, func() {
 		one := both[r.IntN(2)]
 		one.kill()

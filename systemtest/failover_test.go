@@ -87,7 +87,7 @@ func TestFailover(t *testing.T) {
 	run(t, primary, "alter system set synchronous_standby_names = '*'", "select pg_reload_conf()")
 	awaitOnPrimary(t, primary, "select exists (select from pg_stat_replication where sync_state = 'sync')")
 	environ := twoHosts(t, db, replica)
-	w := newWorkload(t, services{serve(t, db, environ...), serve(t, db, environ...)})
+	w := newWorkload(t, serveTwo(t, db, environ...))
 	w.load(3, r.Uint64())
 	for range 2 {
 		w.await(r.IntN(len(w.tenants)), 100+r.IntN(100))

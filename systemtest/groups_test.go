@@ -434,7 +434,7 @@ func TestGroupsSurviveKilledProcesses(t *testing.T) {
 	t.Parallel()
 	r := chance(t)
 	db := pgtest.Database(t)
-	both := services{serve(t, db), serve(t, db)}
+	both := serveTwo(t, db)
 	w := newGroupWorkload(t, db, both, r)
 	w.run(func(await func(int64)) {
 		for range 6 {
@@ -452,7 +452,7 @@ func TestGroupsSurviveKilledPostgreSQL(t *testing.T) {
 	r := chance(t)
 	server := pgtest.Private(t, pgtest.Options{})
 	db := pgtest.Migrated(t, server)
-	both := services{serve(t, db), serve(t, db)}
+	both := serveTwo(t, db)
 	w := newGroupWorkload(t, db, both, r)
 	w.run(func(await func(int64)) {
 		for range 3 {

@@ -239,7 +239,7 @@ func TestHeartbeats(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
 	r := chance(t)
-	site := services{serve(t, db), serve(t, db)}
+	site := serveTwo(t, db)
 	operator := newUser(t, site, operatorKey)
 	_, u := newTenant(t, operator, "acme")
 	f := &fleet{t: t, user: u, state: make(map[string]string)}

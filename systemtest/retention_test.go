@@ -265,7 +265,7 @@ func TestRetentionSurvivesKilledProcesses(t *testing.T) {
 	t.Parallel()
 	r := chance(t)
 	db := pgtest.Database(t)
-	both := services{serve(t, db, atOnce...), serve(t, db, atOnce...)}
+	both := serveTwo(t, db, atOnce...)
 	newRetentionWorkload(t, both, r).run(func(await func(int64)) {
 		for range 2 {
 			await(int64(20 + r.IntN(80)))

@@ -2,6 +2,7 @@ package systemtest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -43,6 +44,14 @@ type service struct {
 func serve(t *testing.T, db pgtest.DB, environ ...string) *service {
 	t.Helper()
 	return serveBy(t, program(t), db, environ...)
+}
+
+// serveTwo starts two processes on a database, as serve does. If MANIFOLD_TEST_PREVIOUS is the path of a program of the
+// previous release, the second process runs that one.
+func serveTwo(t *testing.T, db pgtest.DB, environ ...string) services {
+	t.Helper()
+	second := cmp.Or(os.Getenv("MANIFOLD_TEST_PREVIOUS"), program(t))
+	return services{serve(t, db, environ...), serveBy(t, second, db, environ...)}
 }
 
 // serveBy is serve with another program.

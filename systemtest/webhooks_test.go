@@ -363,7 +363,7 @@ func TestWebhooksSurviveKilledProcesses(t *testing.T) {
 	r := chance(t)
 	db := pgtest.Database(t)
 	allow := []string{"MANIFOLD_WEBHOOKS_ALLOW=127.0.0.0/8", "MANIFOLD_WEBHOOKS_ALLOW_HTTP=true"}
-	both := services{serve(t, db, allow...), serve(t, db, allow...)}
+	both := serveTwo(t, db, allow...)
 	w := newHookWorkload(t, both)
 	w.killed.Store(true)
 	w.run(r, func(await func(int64)) {
