@@ -25,7 +25,7 @@ func (s operations) GetRetention(ctx context.Context, caller access.Caller, requ
 	return openapi.OK(retentionOf(policy)), err
 }
 
-// minAuditAge is how long an event stays in an audit log at least, so that nobody can soon remove the traces of an
+// minAuditAge is the least time that an event stays in an audit log, so that nobody can soon remove the traces of an
 // action.
 const minAuditAge = 90 * 24 * time.Hour
 

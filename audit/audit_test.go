@@ -68,7 +68,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// An action that cannot be recorded in all its logs is not tried. The logs that have recorded it say that it was
+// If an action cannot be recorded in all its logs, it is not tried, and the logs that have recorded it say that it was
 // refused.
 func TestAnActionThatIsNotTriedHasAnOutcome(t *testing.T) {
 	t.Parallel()

@@ -85,8 +85,8 @@ func mapStrings(value any, replace func(string) string) any {
 	return value
 }
 
-// MaskText returns a client's text as Clean does, without secrets: those that the service makes, and everything of a
-// URL after its host, which often has tokens.
+// MaskText returns a client's text as Clean does, without secrets. It removes the secrets that the service makes, and
+// everything after a URL's host, which often has tokens.
 func MaskText(text string) string { return Clean(maskText(text)) }
 
 // beginsURL matches the beginning of a URL, after characters that a reader of URLs may skip.

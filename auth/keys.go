@@ -103,7 +103,7 @@ func NewKeys(config Config) (*Keys, error) {
 // Authenticate returns the credential of a key's token, or of an issuer's. It returns domain.CodeUnauthenticated for an
 // unknown or revoked key, without saying which, and for an expired key; domain.CodeTenantSuspended if the tenant is not
 // active; and domain.CodeForbidden if the client address of ctx's request is in none of the key's networks. For an
-// issuer's token, it returns the errors of oidc.Verifier.Verify, and domain.CodeForbidden for one that gives access to
+// issuer's token, it returns the errors of oidc.Verifier.Verify, and domain.CodeForbidden if the token gives access to
 // nothing. If the store fails, it returns the store's error.
 func (k *Keys) Authenticate(ctx context.Context, token string) (Credential, error) {
 	tenant, id, secret, ok := parseToken(TokenPrefix, token)

@@ -71,8 +71,8 @@ func (p Program) command(hard context.Context) *cobra.Command {
 	return root
 }
 
-// asCalled replaces the program's name, in the commands that a text suggests, by the one that the user has typed, such
-// as ./bin/manifold.
+// asCalled replaces the program's name in suggested commands with the name that the user has typed, such as
+// ./bin/manifold.
 func asCalled(root *cobra.Command, text string) string {
 	if root.DisplayName() == root.Name() {
 		return text

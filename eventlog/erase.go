@@ -324,8 +324,8 @@ const unerasedSQL = `(e.erased is null or e.gap is distinct from 'r' or not exis
 	where x.tenant_id = $1::uuid and x.position = e.position and (x.erasure_id = $2 or x.erased_at < $4 and x.erasure_id <> all (coalesce($3::uuid[], '{}')))))`
 
 // UnerasedOf looks at a stream's next events after a version and up to a position, at most limit. It returns the
-// positions of those that have data, or that an unfinished erasure of the others has erased, and the version of the
-// last event that it has looked at. 0: there are no more.
+// positions of the events that have data or that another unfinished erasure has erased, and the version of the last
+// event that it has looked at. 0: there are no more.
 func (s *Log) UnerasedOf(ctx context.Context, tenant domain.TenantID, of Unfinished, stream string, after, upTo int64, limit int) (positions []int64, last int64, err error) {
 	err = pg.Under(ctx, s.db.App, tenant, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `

@@ -77,8 +77,8 @@ func (s *Log) readEvents(ctx context.Context, tenant domain.TenantID, st *pg.Sta
 	return events.events, nil
 }
 
-// EventPositionQuery reads the position of an event, as one query of a larger read under the tenant. Without a row
-// there is no such event, and position stays as it is.
+// EventPositionQuery reads the position of an event, as one query of a larger read under the tenant. If there
+// is no such event, the query has no row, and position does not change.
 func EventPositionQuery(tenant domain.TenantID, id domain.EventID, position *int64) pg.Query {
 	return pg.Query{Statement: &eventPosition, Params: [][]byte{pg.TenantParam(tenant), pg.UUIDParam(id)}, Row: func(values [][]byte) error {
 		*position = pg.Int8Value(values[0])

@@ -221,8 +221,8 @@ func TestMembersJoinAndLeave(t *testing.T) {
 	})
 }
 
-// Whoever cannot reach the database, be it that it answers with errors or not at all, steps down before anybody takes
-// over.
+// A member that cannot reach the database steps down before another takes over, whether the database answers with
+// errors or not at all.
 func TestStepsDownBeforeOthersTakeOver(t *testing.T) {
 	t.Parallel()
 	for name, hangs := range map[string]bool{"refused": false, "hanging": true} {
@@ -258,8 +258,7 @@ func TestStepsDownBeforeOthersTakeOver(t *testing.T) {
 	}
 }
 
-// A process that is killed is replaced as soon as the database has seen its connections end. One that is merely slow is
-// not.
+// A killed process is replaced as soon as the database has seen its connections end. A slow process is not replaced.
 func TestAKilledProcessIsReplacedSoon(t *testing.T) {
 	t.Parallel()
 	for name, killed := range map[string]bool{"killed": true, "slow": false} {

@@ -68,8 +68,8 @@ func TestSharesAreEven(t *testing.T) {
 	})
 }
 
-// Everybody comes to the same owner, in whatever order the members stand; one that comes or goes moves no tenants but
-// those that it wins or loses; and each has about its part.
+// All members compute the same owner, in any order of the members. A member that joins or leaves moves only the tenants
+// that it gains or loses. Each member owns about its share.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -410,8 +410,8 @@ func (s *groupSource) extended(a domain.Attempt, by time.Duration) {
 }
 
 // close returns unanswered events to the group at once. If the client may have died, its events are interrupted, and
-// one that was alone counts as attempted. Otherwise the end of a connection says nothing about the events, and an event
-// counts as attempted only if the client has asked for more time.
+// an event that was alone in flight counts as attempted. Otherwise the end of a connection says nothing about the
+// events, and an event counts as attempted only if the client has asked for more time.
 func (s *groupSource) close(ctx context.Context, how ending) {
 	groups, tenant := s.g.config.Groups, s.g.caller.Tenant
 	if s.stopHeartbeats != nil {

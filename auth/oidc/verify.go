@@ -32,9 +32,9 @@ func refused(format string, args ...any) error {
 	return domain.Errorf(domain.CodeUnauthenticated, "Authorization", "this token does not work: "+format, args...)
 }
 
-// Verify verifies a token. It returns domain.CodeUnauthenticated for one that is not valid here, and
-// domain.CodeIssuerUnavailable if the key may be one that the issuer has published, but its keys are not loaded. It
-// waits briefly while the issuer's keys are being loaded.
+// Verify verifies a token. It returns domain.CodeUnauthenticated for a token that is not valid here, and
+// domain.CodeIssuerUnavailable if the issuer may have published the token's key, but its keys are not loaded. It waits
+// briefly while the issuer's keys are being loaded.
 func (v *Verifier) Verify(ctx context.Context, token string) (Token, error) {
 	signed, err := parse(token)
 	if err != nil {

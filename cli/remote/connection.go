@@ -84,8 +84,8 @@ func (c *connection) resolve() error {
 func (c *connection) named() string { return cmp.Or(c.profile, os.Getenv("MANIFOLD_PROFILE")) }
 
 // readEnvironment takes what flags do not give from the environment, and reports whether it has a URL or a key. The
-// first variable of a key that is set applies. One that is set but empty is a mistake: it must not make the key of the
-// next one, possibly the operator's, apply instead.
+// first variable for a key that is set applies. An empty one is a mistake: the next variable, possibly with the
+// operator's key, must not apply instead.
 func (c *connection) readEnvironment() bool {
 	service := os.Getenv("MANIFOLD_URL")
 	c.url = cmp.Or(c.url, service)

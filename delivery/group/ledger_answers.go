@@ -124,7 +124,7 @@ func (l *ledger) expireLeases(now int64, maxAttempts int) (parked int) {
 }
 
 // unsettled counts the events of each answer that were neither settled nor given back since, by the time of the answer.
-// It includes those that were interrupted before, for their leases may have had other deadlines.
+// Events that were interrupted before are included, since their leases may have had other deadlines.
 func (l *ledger) unsettled() map[int64]int {
 	counts := make(map[int64]int)
 	for _, le := range l.leaseOf {

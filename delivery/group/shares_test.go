@@ -10,8 +10,8 @@ import (
 	"github.com/manifold-es/manifold/domain"
 )
 
-// The plan asks as few partitions as have enough ready events, and those that are always asked. If there are too few
-// ready events, it asks all partitions.
+// The plan asks the fewest partitions that have enough ready events, and those that are always asked. If all of them
+// have too few, it asks all partitions.
 func TestSharesOfPartitions(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

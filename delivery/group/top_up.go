@@ -22,10 +22,10 @@ const (
 )
 
 // topUp adds events from a member's other partitions to those that one partition gave. It takes as many as the receive
-// has room for and as are due now. It asks several partitions concurrently, because each is a separate round trip, and
-// each for a share of the room. While there is room, it asks the remaining partitions, and asks again those that gave
-// their full share or had not finished looking. Events that a partition cannot give in time come with the next receive;
-// deliveries that arrive too late go back. If ctx ends first, all deliveries go back.
+// has room for and as are due now. It asks several partitions concurrently, because each is a separate round trip. Each
+// is asked for a share of the room. While there is room, it asks the remaining partitions, and repeats the request to
+// partitions that gave their full share or had not finished looking. Events that a partition cannot give in time come
+// with the next receive; deliveries that arrive too late go back. If ctx ends first, all deliveries go back.
 func (r *receive) topUp(ctx context.Context, given []domain.Delivery, within, ackTimeout time.Duration) ([]domain.Delivery, error) {
 	patience := min(topUpPatience*within, ackTimeout/8)
 	until := time.Now().Add(min(within, patience/2))
@@ -90,8 +90,8 @@ func (r *receive) askForMore(
 
 // planShares orders the partitions, and returns how many events to ask of each of the first ones. Each partition that
 // delivers saves its ledger, so it chooses those with the most ready events, as many as it takes to fill the room. The
-// first partition and those that may redeliver events are always asked, for an equal share, so that none is passed over
-// for long. If all of them have too few ready events, it returns equal shares for all partitions.
+// first partition and those that may redeliver events are always asked for an equal share, so that no partition is
+// passed over for long. If all of them have too few ready events, it returns equal shares for all partitions.
 func planShares(events int, partitions []*partition) (order []*partition, shares []int) {
 	type offer struct {
 		of    *partition

@@ -53,10 +53,10 @@ func (s *Postgres) readSecrets(ctx context.Context, tx pgx.Tx, tenant domain.Ten
 // HasSecretKeys reports whether there are keys for secrets.
 func (s *Postgres) HasSecretKeys() bool { return s.keys != nil }
 
-// EncryptSecrets stores the secrets of a tenant's webhooks as the keys say: encrypted with the current key, or plainly
-// if no key encrypts. It returns how many it has replaced, and an error with the number of those that it could not
-// decrypt. Expired secrets are removed. It does nothing without keys. Each secret has a separate transaction, so that
-// nothing waits for more than one of them.
+// EncryptSecrets encrypts the secrets of a tenant's webhooks with the current key, or stores them plainly if no key
+// encrypts. It returns how many it has replaced, and an error with the number of secrets that it could not decrypt.
+// Expired secrets are removed. It does nothing without keys. Each secret has a separate transaction, so that nothing
+// waits for more than one of them.
 func (s *Postgres) EncryptSecrets(ctx context.Context, tenant domain.TenantID) (stored int, err error) {
 	if s.keys == nil {
 		return 0, nil

@@ -1,6 +1,7 @@
 // Release builds the files of a release from a git checkout, for each platform:
 //
-//   - an archive (zip for Windows, otherwise tar.gz) with the program, its licence and change log, and completions for shells;
+//   - an archive (zip for Windows, otherwise tar.gz) with the program, its licence and change log, and completions for
+//     shells;
 //   - packages for Debian and Red Hat, for Linux;
 //   - the modules in the program (a software bill of materials, SBOM), in CycloneDX's format;
 //
